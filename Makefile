@@ -1,0 +1,114 @@
+# make help lists the targets. Everything that a target needs is fetched by it, or named with the package to install.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+GO ?= go
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS = -s -w -X main.version=$(VERSION)
+
+# Lint tools have a module of their own, so that what they need never reaches ours.
+TOOL = $(GO) tool -modfile=tools/go.mod
+
+# The tag makes the Kafka client's mutexes visible to testing/synctest: see testkit.Virtual.
+TEST = $(GO) test -tags synctests -timeout 15m
+PACKAGES = $$($(GO) list ./... | grep -v '/test/e2e$$')
+
+# Of make chaos; without SEED the harness picks one and prints it.
+KILLS ?= 20
+BROKER_KILLS ?= 3
+RATE ?= 2000
+SEED ?=
+
+.PHONY: help
+help: ## list the targets
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## bin/forwarder
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/forwarder ./cmd/forwarder
+
+.PHONY: demo
+demo: build ## the quick start, ends by itself; BROKERS=host:port runs it on your own Kafka
+	@BROKERS='$(BROKERS)' $(GO) run ./examples/quickstart
+
+.PHONY: clean
+clean: ## remove bin/ and out/
+	rm -rf bin out
+
+.PHONY: test
+test: tools kafka ## everything: vet, unit and time tests under the race detector, stories on real Kafka
+	$(GO) vet ./...
+	$(MAKE) race e2e
+
+.PHONY: test-short
+test-short: ## what needs no Kafka
+	$(TEST) -short ./...
+
+.PHONY: race
+race: ## all but the stories, under the race detector
+	$(TEST) -race $(PACKAGES)
+
+.PHONY: e2e
+e2e: build ## the stories of test/e2e, on real Kafka
+	$(TEST) -count=1 ./test/e2e
+
+.PHONY: fuzz
+fuzz: ## every fuzz target for FUZZTIME (5s)
+	@grep -rn --include='*_test.go' -E '^func Fuzz[A-Za-z0-9_]+\(' . | sed -E 's|^(.*)/[^/]*:[0-9]+:func (Fuzz[A-Za-z0-9_]+).*|\1 \2|' | sort | \
+	while read -r dir name; do \
+		$(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(or $(FUZZTIME),5s) "$$dir" </dev/null; \
+	done
+
+.PHONY: bench
+bench: build tools kafka ## figures on real Kafka, out/bench.json
+	$(GO) run ./test/bench
+
+.PHONY: chaos
+chaos: build tools kafka ## kill harness, out/chaos.json; KILLS=20 BROKER_KILLS=3 RATE=2000 SEED=
+	$(GO) run ./test/chaos -kills $(KILLS) -broker-kills $(BROKER_KILLS) -rate $(RATE) $(if $(SEED),-seed $(SEED))
+
+# What the tests call, as program:package. Without root, or without apt, the missing ones are named and the run ends.
+NEEDED = cc:gcc java:default-jre-headless mvn:maven kcat:kcat
+
+.PHONY: tools
+tools:
+	@missing=; for pair in $(NEEDED); do \
+		command -v "$${pair%%:*}" >/dev/null || missing="$$missing $${pair#*:}"; \
+	done; \
+	[ -n "$$missing" ] || exit 0; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update -q; DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $$missing; \
+	else \
+		echo "missing Debian packages:$$missing (apt-get install$$missing)" >&2; exit 1; \
+	fi
+
+# Before the tests, so that their time limits do not count a download.
+.PHONY: kafka
+kafka:
+	@$(TEST) -count=1 -run '^TestFetchBringsTheBroker$$' ./internal/testkit
+
+.PHONY: lint
+lint: ## golangci-lint, formatting included
+	$(TOOL) golangci-lint run ./...
+
+.PHONY: fmt
+fmt: ## format all Go files
+	$(TOOL) golangci-lint fmt ./...
+
+.PHONY: generate
+generate: ## write what is generated
+	$(GO) generate ./...
+
+.PHONY: verify
+verify: ## go.mod tidy, generated files up to date
+	$(GO) mod tidy -diff
+	cd tools && $(GO) mod tidy -diff
+	@before=$$(git status --porcelain; git diff); $(MAKE) generate; after=$$(git status --porcelain; git diff); \
+	[ "$$before" = "$$after" ] || { echo "make generate changed files: commit what it writes" >&2; git status --short >&2; exit 1; }
+
+.PHONY: check
+check: lint verify test fuzz ## all of the above that can fail
