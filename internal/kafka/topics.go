@@ -1,0 +1,252 @@
+package kafka
+
+import (
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Ladder names the topics of one entry of topics.yaml.
+type Ladder struct {
+	// Origin is where the records come from. It belongs to its producers and
+	// consumers: it is read to learn what its ladder must be like, and never
+	// created or altered.
+	Origin string
+	// ReturnTo is where records that are due go. Empty, or equal to Origin: back
+	// to the origin. A return topic of its own is created like the origin if it is
+	// missing, and never altered.
+	ReturnTo string
+	// Inbox, Tiers and DeadLetters are Redrive's own.
+	Inbox       string
+	Tiers       []Tier
+	DeadLetters string
+}
+
+// Tier is one step of a ladder.
+type Tier struct {
+	Name          string
+	Topic         string
+	Delay, Jitter time.Duration
+}
+
+// Role says what a topic is for.
+type Role string
+
+// The roles of a topic.
+const (
+	RoleOrigin      Role = "origin"
+	RoleReturn      Role = "return"
+	RoleInbox       Role = "inbox"
+	RoleTier        Role = "tier"
+	RoleDeadLetters Role = "dead letters"
+)
+
+// Names of topic settings.
+const (
+	cleanupPolicy   = "cleanup.policy"
+	retentionMs     = "retention.ms"
+	retentionBytes  = "retention.bytes"
+	timestampType   = "message.timestamp.type"
+	maxMessageBytes = "max.message.bytes"
+	minInsync       = "min.insync.replicas"
+
+	// partitionCount is not a setting of Kafka, but it changes like one.
+	partitionCount = "partitions"
+)
+
+const logAppendTime = "LogAppendTime"
+
+const (
+	day = 24 * time.Hour
+
+	// A record must outlive its wait in a tier and then some time without a
+	// forwarder. A topic that keeps it less than outageMargin beyond the wait is
+	// raised; a new one, or one that is raised, gets room for a whole second wait
+	// on top (a tail copy starts anew, a record hopping here from a longer wish
+	// does too) and at least what Kafka gives everybody, a week.
+	outageMargin     = day
+	waitingRetention = 7 * day
+
+	// Dead letters wait for people. A month is one holiday and the reading of the
+	// alert after it; less than a week is not even one absence, and is raised. For
+	// ever (-1) is a fine choice as well, but not one to make for somebody else's
+	// disks.
+	leastDeadLetters     = 7 * day
+	deadLettersRetention = 30 * day
+
+	// headerRoom is what Redrive's headers may add to a record that was as large
+	// as its origin allows.
+	headerRoom = 16 << 10
+)
+
+// unlimited is the value of a setting that sets no limit.
+const unlimited = -1
+
+// wait returns how long a record may have to stay in the tier: its delay and all
+// of its jitter.
+func (t Tier) wait() time.Duration { return t.Delay + t.Jitter }
+
+// want is what Redrive needs of one topic. Zero values are not asked for.
+type want struct {
+	topic   string
+	roles   []Role // One, or the mistake of topics.yaml that plan reports.
+	tier    string
+	origins []string
+
+	wait        time.Duration // How long a record stays by intent.
+	partitions  int32         // The origin's.
+	replication int16         // The origin's.
+
+	leastRetention time.Duration // Less is raised.
+	retention      int64         // What a new topic gets, and one that is raised; milliseconds, -1 for ever.
+	messageBytes   int64         // At least.
+	minInsync      int64         // At least.
+}
+
+func (w *want) role() Role { return w.roles[0] }
+
+// wants returns what the topics of all ladders must be like, in the order of the
+// ladders and of a record's life. A topic that several ladders share must be fit
+// for each of them. origins holds what is known of the origin topics.
+func wants(ladders []Ladder, origins map[string]originState) []*want {
+	var all []*want
+	byTopic := make(map[string]*want)
+	add := func(w want) {
+		if w.topic == "" {
+			return
+		}
+		if known := byTopic[w.topic]; known != nil {
+			known.merge(w)
+			return
+		}
+		byTopic[w.topic] = &w
+		all = append(all, &w)
+	}
+	// Origins first, so that a topic which is one is never taken for anything that
+	// may be created or altered.
+	for _, l := range ladders {
+		add(want{topic: l.Origin, roles: []Role{RoleOrigin}, origins: []string{l.Origin}})
+	}
+	for _, l := range ladders {
+		origin := origins[l.Origin]
+		of := want{
+			origins:      []string{l.Origin},
+			partitions:   origin.partitions,
+			replication:  origin.replication,
+			minInsync:    origin.minInsync,
+			messageBytes: min(origin.messageBytes+headerRoom, math.MaxInt32),
+		}
+		if origin.messageBytes == 0 {
+			of.messageBytes = 0
+		}
+		waiting := func(topic string, role Role, tier string, wait time.Duration) {
+			w := of
+			w.topic, w.roles, w.tier, w.wait = topic, []Role{role}, tier, wait
+			w.leastRetention = wait + outageMargin
+			w.retention = max(waitingRetention, 2*wait+outageMargin).Milliseconds()
+			add(w)
+		}
+		if l.ReturnTo != "" && l.ReturnTo != l.Origin {
+			w := of
+			w.topic, w.roles = l.ReturnTo, []Role{RoleReturn}
+			w.retention = origin.retention
+			add(w)
+		}
+		waiting(l.Inbox, RoleInbox, "", 0)
+		for _, tier := range l.Tiers {
+			waiting(tier.Topic, RoleTier, tier.Name, tier.wait())
+		}
+		w := of
+		w.topic, w.roles = l.DeadLetters, []Role{RoleDeadLetters}
+		w.leastRetention = leastDeadLetters
+		w.retention = deadLettersRetention.Milliseconds()
+		add(w)
+	}
+	return all
+}
+
+// merge makes w fit for what other needs as well.
+func (w *want) merge(other want) {
+	for _, role := range other.roles {
+		// A return topic that is also the origin of another entry is an origin.
+		if !slices.Contains(w.roles, role) && (role != RoleReturn || w.role() != RoleOrigin) {
+			w.roles = append(w.roles, role)
+		}
+	}
+	for _, origin := range other.origins {
+		if !slices.Contains(w.origins, origin) {
+			w.origins = append(w.origins, origin)
+		}
+	}
+	if w.tier == "" {
+		w.tier = other.tier
+	}
+	w.wait = max(w.wait, other.wait)
+	w.partitions = max(w.partitions, other.partitions)
+	w.replication = max(w.replication, other.replication)
+	w.minInsync = max(w.minInsync, other.minInsync)
+	w.messageBytes = max(w.messageBytes, other.messageBytes)
+	w.leastRetention = max(w.leastRetention, other.leastRetention)
+	w.retention = longer(w.retention, other.retention)
+}
+
+// longer returns the longer of two values of retention.ms.
+func longer(a, b int64) int64 {
+	if a < 0 || b < 0 {
+		return unlimited
+	}
+	return max(a, b)
+}
+
+// settings returns the configuration of the topic if it must be created.
+func (w *want) settings() map[string]string {
+	s := map[string]string{
+		cleanupPolicy:  "delete",
+		retentionBytes: strconv.Itoa(unlimited),
+		timestampType:  logAppendTime,
+	}
+	if w.retention != 0 {
+		s[retentionMs] = strconv.FormatInt(w.retention, 10)
+	}
+	if w.messageBytes != 0 {
+		s[maxMessageBytes] = strconv.FormatInt(w.messageBytes, 10)
+	}
+	if w.minInsync != 0 {
+		s[minInsync] = strconv.FormatInt(w.minInsync, 10)
+	}
+	return s
+}
+
+// originState is what the ladder of an origin takes from it. Zero: not known.
+type originState struct {
+	partitions   int32
+	replication  int16
+	minInsync    int64
+	messageBytes int64
+	retention    int64
+}
+
+// newOriginState reads the state from what the brokers said.
+func newOriginState(d topicDescription, c topicConfig) originState {
+	if d.err != nil {
+		return originState{}
+	}
+	o := originState{partitions: d.count(), replication: d.replicas()}
+	o.minInsync, _ = c.number(minInsync)
+	o.messageBytes, _ = c.number(maxMessageBytes)
+	o.retention, _ = c.number(retentionMs)
+	return o
+}
+
+// number returns the value of a numeric setting, and whether the brokers told it.
+func (c topicConfig) number(name string) (int64, bool) {
+	n, err := strconv.ParseInt(c.values[name], 10, 64)
+	return n, err == nil
+}
+
+// policies returns the words of cleanup.policy.
+func (c topicConfig) policies() []string {
+	return strings.FieldsFunc(c.values[cleanupPolicy], func(r rune) bool { return r == ',' || r == ' ' })
+}
