@@ -87,7 +87,7 @@ func (p *Partition[T]) Add(offset int64, due time.Time, bytes int64, value T) *H
 	p.next = offset + 1
 	h := &Held[T]{Value: value, offset: offset, due: nanos(due), bytes: bytes}
 	p.log = append(p.log, h)
-	if p.done = p.done.above(offset); p.done.first(offset) {
+	if p.done = p.done.Above(offset); p.done.first(offset) {
 		p.finish(h)
 		return nil
 	}
@@ -284,7 +284,7 @@ func (p *Partition[T]) Checkpoint(limit int) Checkpoint {
 	}
 	if ahead == 0 {
 		// What the former owner had finished and was not read again still holds.
-		for _, r := range p.done.above(p.next) {
+		for _, r := range p.done.Above(p.next) {
 			r.From = max(r.From, p.next)
 			if n := len(ranges); n > 0 && ranges[n-1].To == r.From {
 				ranges[n-1].To = r.To

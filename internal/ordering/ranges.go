@@ -67,8 +67,15 @@ func (r Ranges) first(offset int64) bool {
 	return len(r) > 0 && r[0].From <= offset && offset < r[0].To
 }
 
-// above drops the ranges that end at or below offset.
-func (r Ranges) above(offset int64) Ranges {
+// Cover reports whether every offset from from up to, but without, to is in one
+// of the ranges.
+func (r Ranges) Cover(from, to int64) bool {
+	r = r.Above(from)
+	return from >= to || len(r) > 0 && r[0].From <= from && to <= r[0].To
+}
+
+// Above returns the ranges without those that end at or below offset.
+func (r Ranges) Above(offset int64) Ranges {
 	for len(r) > 0 && r[0].To <= offset {
 		r = r[1:]
 	}
