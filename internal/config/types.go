@@ -1,0 +1,151 @@
+package config
+
+// Config is the configuration of the forwarder. After Load every default is filled, every name is expanded, every rule is checked.
+// It holds plain values and is never written after Load, so it may be shared freely.
+type Config struct {
+	// Kafka says how every client of the process reaches the brokers.
+	Kafka Kafka `json:"kafka"`
+	// Forwarder sets up the process that moves retry records.
+	Forwarder Forwarder `json:"forwarder"`
+	// Logging sets up what the process writes to standard error.
+	Logging Logging `json:"logging"`
+	// Topics lists the origins whose failures are retried, one entry for each origin, or for each origin and group.
+	Topics []Topic `json:"topics" jsonschema:"required,minItems=1"`
+}
+
+// Kafka holds what every client needs to reach the brokers.
+type Kafka struct {
+	// Brokers are the first brokers to ask, each as host:port; the others are learned from them. In the environment they are
+	// separated by commas.
+	Brokers []string `json:"brokers" jsonschema:"minItems=1"`
+	// ClientID is the name the brokers log and count the clients by.
+	ClientID string `json:"clientId"`
+	// TLS encrypts the connections.
+	TLS TLS `json:"tls"`
+	// SASL authenticates the connections.
+	SASL SASL `json:"sasl"`
+}
+
+// TLS encrypts the connections to the brokers.
+type TLS struct {
+	// Enabled turns TLS on.
+	Enabled bool `json:"enabled"`
+	// CAFilepath is a PEM file with the authorities that sign the brokers' certificates. Empty means those of the system.
+	CAFilepath string `json:"caFilepath"`
+	// CertFilepath is a PEM file with the client certificate, for brokers that ask for one. It needs keyFilepath.
+	CertFilepath string `json:"certFilepath"`
+	// KeyFilepath is a PEM file with the private key of certFilepath.
+	KeyFilepath string `json:"keyFilepath"`
+	// InsecureSkipTLSVerify accepts any certificate. Who stands between can then read and change everything.
+	InsecureSkipTLSVerify bool `json:"insecureSkipTlsVerify"`
+	// ServerName is the name expected in the brokers' certificates. Empty means the host that was dialled.
+	ServerName string `json:"serverName"`
+}
+
+// SASL authenticates the connections to the brokers.
+type SASL struct {
+	// Enabled turns authentication on.
+	Enabled bool `json:"enabled"`
+	// Mechanism is how the password is shown to the brokers.
+	Mechanism string `json:"mechanism" jsonschema:"enum=PLAIN,enum=SCRAM-SHA-256,enum=SCRAM-SHA-512"`
+	// Username is the user to authenticate as.
+	Username string `json:"username"`
+	// Password is the user's password. Better kept in passwordFilepath or in the environment; the two exclude each other.
+	Password Secret `json:"password"`
+	// PasswordFilepath is a file that holds the password; it is read again for each new connection, so that the password may
+	// be rotated without a restart.
+	PasswordFilepath string `json:"passwordFilepath"`
+}
+
+// Forwarder sets up the process that moves retry records.
+type Forwarder struct {
+	// Group is the consumer group of the forwarder itself. All its replicas share it; it must not be the group of an application.
+	Group string `json:"group"`
+	// InstanceID makes the member a static one (Kafka: group.instance.id), for stable names such as those of a StatefulSet.
+	// Two processes with the same one fence each other. Empty means a dynamic member.
+	InstanceID string `json:"instanceId"`
+	// SessionTimeout is how long the brokers wait for a heartbeat before the partitions of a silent member move (Kafka:
+	// session.timeout.ms). The brokers' own limits, by default 6s to 30m, apply as well.
+	SessionTimeout Duration `json:"sessionTimeout"`
+	// ShutdownTimeout bounds the drain after SIGTERM. Keep it below the grace period of whatever stops the process; it must be
+	// shorter than sessionTimeout.
+	ShutdownTimeout Duration `json:"shutdownTimeout"`
+	// CommitInterval is the time between commits. What was forwarded since the last one is forwarded again after a crash.
+	CommitInterval Duration `json:"commitInterval"`
+	// MaxUncommitted bounds the records of one partition that are forwarded or in flight and not yet covered by a commit: the
+	// most a crash can repeat.
+	MaxUncommitted int `json:"maxUncommitted" jsonschema:"minimum=1"`
+	// MaxHeldBytes bounds the waiting records held in memory, over all partitions. Above it partitions are paused.
+	MaxHeldBytes Bytes `json:"maxHeldBytes"`
+	// MaxHeldBytesPerPartition bounds the waiting records held in memory for one partition; at most maxHeldBytes.
+	MaxHeldBytesPerPartition Bytes `json:"maxHeldBytesPerPartition"`
+	// Admin is the HTTP endpoint for probes and metrics.
+	Admin Admin `json:"admin"`
+}
+
+// Admin sets up the HTTP endpoint for probes and metrics.
+type Admin struct {
+	// Address is where the endpoint listens, as host:port. An empty host means all interfaces, port 0 a free one.
+	Address string `json:"address"`
+}
+
+// Logging sets up what the process writes to standard error.
+type Logging struct {
+	// Level is the lowest level that is written.
+	Level string `json:"level" jsonschema:"enum=debug,enum=info,enum=warn,enum=error"`
+	// Format is the form of a line. With auto it is text on a terminal and json elsewhere.
+	Format string `json:"format" jsonschema:"enum=auto,enum=json,enum=text"`
+}
+
+// Topic holds the retry policy of one origin, or of one consumer group of an origin.
+type Topic struct {
+	// Origin is the topic whose records fail and come back.
+	Origin string `json:"origin" jsonschema:"required"`
+	// Group is the consumer group whose failures these are. It is needed where {group} stands in a name, and where an origin has
+	// more than one entry.
+	Group string `json:"group"`
+	// Tiers are the waits before the second, third and each further delivery: a duration, or {name, delay, topic, jitter}.
+	Tiers []Tier `json:"tiers" jsonschema:"minItems=1"`
+	// Names are the templates of the topic names.
+	Names Names `json:"names"`
+	// ReturnTo is the topic a record returns to when it is due, as a template of {origin} and {group}: the origin, or a
+	// topic of the group's own where several groups read the origin. Empty means the origin.
+	ReturnTo string `json:"returnTo"`
+	// MaxAttempts is how often a record is delivered in all before it becomes a dead letter. If it is above the number of tiers
+	// plus one, the last tier repeats; if it is below, the later tiers are not reached. The default
+	// is the number of tiers plus one.
+	MaxAttempts int `json:"maxAttempts" jsonschema:"minimum=1"`
+	// MaxDelay is the longest wait a record's own headers can ask for. It can not be below the longest tier with its jitter, which is
+	// the default.
+	MaxDelay Duration `json:"maxDelay"`
+	// Ordering is the order that is promised among records of one key. With none, records that wait for different times may
+	// overtake each other.
+	Ordering Ordering `json:"ordering"`
+	// Partitioner is how the producers of the origin choose a partition for a key: murmur2 is that of the Java client, crc32
+	// that of librdkafka, fnv1a that of Sarama.
+	Partitioner string `json:"partitioner" jsonschema:"enum=murmur2,enum=crc32,enum=fnv1a"`
+	// MaxHeldBytesPerPartition is forwarder.maxHeldBytesPerPartition for the topics of this entry, and by default the same.
+	MaxHeldBytesPerPartition Bytes `json:"maxHeldBytesPerPartition"`
+}
+
+// Tier describes one wait and the topic its records wait in.
+type Tier struct {
+	// Name stands for {tier} in the topic's name. The default is the delay in its shortest form: 10s, 90m, 7d.
+	Name string `json:"name"`
+	// Delay is how long a record waits.
+	Delay Duration `json:"delay" jsonschema:"required"`
+	// Topic is the name of the topic, as a template; the default is names.tier.
+	Topic string `json:"topic"`
+	// Jitter is the most that is added to the delay at random, so that what failed together does not come back together.
+	Jitter Duration `json:"jitter"`
+}
+
+// Names holds the templates of the names of the topics beside an origin.
+type Names struct {
+	// Inbox is the topic that consumers hand failed records to, as a template of {origin} and {group}.
+	Inbox string `json:"inbox"`
+	// Tier is the topic of a tier, as a template of {origin}, {group} and {tier}.
+	Tier string `json:"tier"`
+	// DeadLetters is the topic of the records that are given up, as a template of {origin} and {group}.
+	DeadLetters string `json:"deadLetters"`
+}
