@@ -1,0 +1,302 @@
+package forwarder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/kafka-redrive/redrive/internal/ordering"
+)
+
+const (
+	// maxMetadata is offset.metadata.max.bytes of a broker by default.
+	maxMetadata = 4096
+	// metadataVersion starts the text of the metadata that we write.
+	metadataVersion = "redrive/1"
+	// commitBackoff is the pause after a commit that was not accepted.
+	commitBackoff = 100 * time.Millisecond
+)
+
+// commitState is what the loop knows of commits.
+type commitState struct {
+	dirty     []*source // with something to commit
+	running   bool      // one is under way
+	soon      bool      // do not wait for the interval
+	force     bool      // commit even if nothing changed: the lease must be renewed
+	last      time.Time // when the last one began
+	notBefore time.Time
+	confirmed time.Time // the lease: when the last accepted commit, or join, began
+	err       error     // of the last commit, for Status
+}
+
+// markDirty notes that s has something to commit.
+func (l *loop) markDirty(s *source) {
+	if !s.dirty {
+		s.dirty = true
+		l.commit.dirty = append(l.commit.dirty, s)
+	}
+	if s.uncommitted() > l.f.opts.MaxUncommitted/2 {
+		l.commit.soon = true
+	}
+}
+
+func (c *commitState) forget(s *source) {
+	for i, d := range c.dirty {
+		if d == s {
+			c.dirty = append(c.dirty[:i], c.dirty[i+1:]...)
+			return
+		}
+	}
+}
+
+// leaseFresh reports whether the last proof that the partitions are ours is
+// younger than half a session.
+func (l *loop) leaseFresh() bool {
+	return l.now.Sub(l.commit.confirmed) < l.f.opts.SessionTimeout/2
+}
+
+// renewAt is when the lease is renewed although there is nothing to commit.
+func (c *commitState) renewAt(l *loop) time.Time {
+	return c.confirmed.Add(l.f.opts.SessionTimeout / 3)
+}
+
+// next is when maybeCommit wants to be called again.
+func (c *commitState) next(l *loop) time.Time {
+	switch {
+	case c.running || l.assigned == 0:
+		return l.now.Add(time.Hour)
+	case c.soon || c.force:
+		return c.notBefore
+	case len(c.dirty) > 0:
+		return later(c.notBefore, c.last.Add(l.f.opts.CommitInterval))
+	case l.heldSum > 0:
+		return later(c.notBefore, c.renewAt(l))
+	}
+	return l.now.Add(time.Hour)
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// maybeCommit starts a commit if one is wanted and none is under way.
+func (l *loop) maybeCommit() {
+	c := &l.commit
+	if c.running || c.next(l).After(l.now) {
+		return
+	}
+	c.running, c.soon, c.force = true, false, false
+	c.last = l.now
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), l.f.opts.SessionTimeout/3)
+		defer cancel()
+		l.f.commitAll(ctx, nil)
+		l.do(func() {
+			c.running = false
+			l.unstall()
+		})
+	}()
+}
+
+// batch is the content of one commit.
+type batch struct {
+	sources  []*source
+	points   []ordering.Checkpoint
+	counts   []int32
+	offsets  map[string]map[int32]kgo.EpochOffset
+	metadata map[string]map[int32]string
+	began    time.Time
+}
+
+// collect makes a batch of the dirty ones among sources; nil means all, and one
+// at least, so that the commit renews the lease. Revoked ones pass themselves.
+func (l *loop) collect(sources []*source) *batch {
+	b := &batch{
+		offsets:  map[string]map[int32]kgo.EpochOffset{},
+		metadata: map[string]map[int32]string{},
+		began:    l.now,
+	}
+	if sources == nil {
+		sources = l.commit.dirty
+		if len(sources) == 0 {
+			sources = l.anySource()
+		}
+	}
+	for _, s := range sources {
+		if s.dropped || s.undecided {
+			continue
+		}
+		b.add(l, s)
+	}
+	for _, s := range b.sources {
+		s.dirty = false
+		l.commit.forget(s)
+	}
+	return b
+}
+
+// anySource is a source to renew the lease with.
+func (l *loop) anySource() []*source {
+	for _, partitions := range l.sources {
+		for _, s := range partitions {
+			if !s.undecided {
+				return []*source{s}
+			}
+		}
+	}
+	return nil
+}
+
+func (b *batch) add(l *loop, s *source) {
+	count := int32(0)
+	if s.inlet.tier == inbox {
+		count = s.originPartitions
+		if n, known := l.f.counts.Count(s.inlet.route.origin.topic); known {
+			count = n
+		}
+	}
+	prefix := metadataVersion + " " + strconv.Itoa(int(count)) + " "
+	point := s.order.Checkpoint(maxMetadata - len(prefix))
+	topic := s.inlet.topic
+	if b.offsets[topic] == nil {
+		b.offsets[topic] = map[int32]kgo.EpochOffset{}
+		b.metadata[topic] = map[int32]string{}
+	}
+	b.sources = append(b.sources, s)
+	b.points = append(b.points, point)
+	b.counts = append(b.counts, count)
+	b.offsets[topic][s.partition] = kgo.EpochOffset{Epoch: -1, Offset: point.Watermark}
+	b.metadata[topic][s.partition] = prefix + string(point.Done)
+}
+
+// parseMetadata reads what add wrote beside a commit: the partition count of
+// the origin and the finished ranges. Metadata of other tools means neither.
+func parseMetadata(text string, watermark int64) (originPartitions int32, done ordering.Ranges, err error) {
+	if text == "" {
+		return 0, nil, nil
+	}
+	fields := strings.Split(text, " ")
+	if len(fields) != 3 || fields[0] != metadataVersion {
+		return 0, nil, errors.New("commit metadata is not of this forwarder")
+	}
+	n, err := strconv.ParseInt(fields[1], 10, 32)
+	if err != nil || n < 0 {
+		return 0, nil, errors.New("commit metadata has no partition count")
+	}
+	done, err = ordering.ParseRanges([]byte(fields[2]), watermark)
+	return int32(n), done, err
+}
+
+// commitAll commits the given sources, or with nil the dirty ones. It blocks
+// until the answer is there or ctx ends. Commits go out one after the other, and
+// each is made when its turn has come, so that an older state never follows a
+// newer one.
+func (f *Forwarder) commitAll(ctx context.Context, sources []*source) {
+	f.commits <- struct{}{}
+	defer func() { <-f.commits }()
+	var b *batch
+	if !f.loop.do(func() { b = f.loop.collect(sources) }) || len(b.sources) == 0 {
+		return
+	}
+	ctx = kgo.PreCommitFnContext(ctx, func(req *kmsg.OffsetCommitRequest) error {
+		for i := range req.Topics {
+			topic := &req.Topics[i]
+			for j := range topic.Partitions {
+				p := &topic.Partitions[j]
+				text := b.metadata[topic.Topic][p.Partition]
+				p.Metadata = &text
+			}
+		}
+		return nil
+	})
+	refused := map[string]map[int32]error{}
+	var failed error
+	f.consumer.CommitOffsetsSync(ctx, b.offsets, func(_ *kgo.Client, req *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse, err error) {
+		if failed = err; err == nil {
+			failed = commitErrors(req, resp, refused)
+		}
+	})
+	f.loop.do(func() { f.loop.committed(b, refused, failed) })
+}
+
+// commitErrors sorts the answer to a commit by partition. Newer answers name
+// topics by id only.
+func commitErrors(req *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse, refused map[string]map[int32]error) error {
+	names := map[[16]byte]string{}
+	for _, t := range req.Topics {
+		names[t.TopicID] = t.Topic
+	}
+	var first error
+	for _, t := range resp.Topics {
+		topic := t.Topic
+		if topic == "" {
+			topic = names[t.TopicID]
+		}
+		for _, p := range t.Partitions {
+			err := kerr.ErrorForCode(p.ErrorCode)
+			if err == nil {
+				continue
+			}
+			if refused[topic] == nil {
+				refused[topic] = map[int32]error{}
+			}
+			refused[topic][p.Partition] = err
+			if first == nil {
+				first = fmt.Errorf("commit %s/%d: %w", topic, p.Partition, err)
+			}
+		}
+	}
+	return first
+}
+
+// committed takes the answer to a commit.
+func (l *loop) committed(b *batch, refused map[string]map[int32]error, failed error) {
+	c := &l.commit
+	if failed != nil {
+		l.f.metrics.commitErrors.Inc()
+		if c.err == nil {
+			l.f.log.Warn("a commit was not accepted, it is tried again", "err", failed)
+		}
+		c.notBefore = l.now.Add(commitBackoff)
+	}
+	c.err = failed
+	whole := failed != nil && len(refused) == 0
+	accepted := false
+	for i, s := range b.sources {
+		if s.dropped {
+			continue
+		}
+		if whole || refused[s.inlet.topic][s.partition] != nil {
+			l.markDirty(s)
+			continue
+		}
+		accepted = true
+		s.covered = b.points[i].Covered
+		s.committed = b.points[i].Watermark
+		if b.counts[i] > 0 {
+			s.originPartitions = b.counts[i]
+		}
+	}
+	if accepted && b.began.After(c.confirmed) {
+		c.confirmed = b.began
+	}
+	for i, s := range b.sources {
+		if b.points[i].Full && !s.dropped {
+			s.moveBlockers(l)
+		}
+	}
+}
+
+// moveBatch is how many records a source may copy to its own tail at once. It
+// is kept free of MaxUncommitted for them.
+func (f *Forwarder) moveBatch() int { return min(256, f.opts.MaxUncommitted/4) }

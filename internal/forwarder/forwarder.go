@@ -1,0 +1,328 @@
+package forwarder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kafka-redrive/redrive/internal/kafka"
+	"github.com/kafka-redrive/redrive/internal/tiers"
+)
+
+// Topic is one origin with its inbox, tiers and dead letters.
+type Topic struct {
+	// Policy decides the hops. Required.
+	Policy *tiers.Policy
+	// Partitioner routes a key where the original partition does not count.
+	// Empty: murmur2.
+	Partitioner kafka.Partitioner
+	// MaxHeldBytesPerPartition overrides Options.MaxHeldBytesPerPartition for
+	// the sources of this topic. Zero: no override.
+	MaxHeldBytesPerPartition int64
+}
+
+// Options say what a Forwarder does. Only the fields named so are required.
+type Options struct {
+	// Kafka are the connection options. Required.
+	Kafka kafka.Options
+	// Topics are what is forwarded; at least one, no topic name twice. Required.
+	Topics []Topic
+	// Group is the consumer group (group.id). Required.
+	Group string
+	// InstanceID makes the member a static one (group.instance.id). Empty: dynamic.
+	InstanceID string
+	// SessionTimeout is session.timeout.ms. Zero: 45 s.
+	SessionTimeout time.Duration
+	// CommitInterval is the longest a finished record waits for its commit.
+	// Zero: 100 ms.
+	CommitInterval time.Duration
+	// ShutdownTimeout bounds the drain after the context of Run ends. Zero: 5 s.
+	ShutdownTimeout time.Duration
+	// MaxUncommitted bounds, for each source partition, the records that are
+	// finished or in flight and not covered by a commit. Zero: 10,000.
+	MaxUncommitted int
+	// MaxHeldBytes bounds the memory of all records that are held or in flight.
+	// Above it partitions with more than their share are paused. Zero: 64 MiB.
+	MaxHeldBytes int64
+	// MaxHeldBytesPerPartition is the same bound for one source partition.
+	// Zero: 8 MiB.
+	MaxHeldBytesPerPartition int64
+	// Logger receives what an operator should know. Nil: nothing is logged.
+	Logger *slog.Logger
+	// Registerer takes the metrics. Nil: they are not registered.
+	Registerer prometheus.Registerer
+}
+
+func (o Options) withDefaults() (Options, error) {
+	if o.Group == "" {
+		return o, errors.New("forwarder: group is required")
+	}
+	if len(o.Topics) == 0 {
+		return o, errors.New("forwarder: at least one topic is required")
+	}
+	for _, t := range o.Topics {
+		if t.Policy == nil {
+			return o, errors.New("forwarder: a topic has no policy")
+		}
+	}
+	setDefault(&o.SessionTimeout, 45*time.Second)
+	setDefault(&o.CommitInterval, 100*time.Millisecond)
+	setDefault(&o.ShutdownTimeout, 5*time.Second)
+	setDefault(&o.MaxUncommitted, 10_000)
+	setDefault(&o.MaxHeldBytes, 64<<20)
+	setDefault(&o.MaxHeldBytesPerPartition, 8<<20)
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	o.Logger = o.Logger.With("component", "forwarder")
+	return o, nil
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Forwarder moves the records of its topics. Make one with New, run it once.
+type Forwarder struct {
+	opts     Options
+	log      *slog.Logger
+	routes   map[string]*inlet // by the topic that is read
+	outlets  []*outlet
+	producer *kgo.Client
+	admin    *kadm.Client
+	counts   *kafka.Partitions
+	limits   limits
+	metrics  *metrics
+	loop     *loop
+
+	// consumer is set before joined is closed, by Run; callbacks of the group
+	// wait for it.
+	consumer *kgo.Client
+	joined   chan struct{}
+
+	// commits has room for one: it lets one commit at a time through, so that a
+	// revoke callback can wait for the one under way before it sends the last.
+	commits chan struct{}
+}
+
+// New checks the options and makes the clients; it does not block and opens
+// no connection. The caller must call Run.
+func New(opts Options) (*Forwarder, error) {
+	opts, err := opts.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	f := &Forwarder{opts: opts, log: opts.Logger, joined: make(chan struct{}), commits: make(chan struct{}, 1)}
+	f.metrics = newMetrics()
+	if err := f.buildRoutes(); err != nil {
+		return nil, err
+	}
+	base, err := opts.Kafka.ClientOpts()
+	if err != nil {
+		return nil, err
+	}
+	f.producer, err = kgo.NewClient(append(base, producerOpts(f.limits.of)...)...)
+	if err != nil {
+		return nil, fmt.Errorf("make the producer: %w", err)
+	}
+	f.admin = kadm.NewClient(f.producer)
+	var names []string
+	for _, o := range f.outlets {
+		names = append(names, o.topic)
+	}
+	f.counts = kafka.NewPartitions(f.producer, names)
+	f.loop = newLoop(f)
+	if opts.Registerer != nil {
+		if err := opts.Registerer.Register(&collector{f}); err != nil {
+			f.producer.Close()
+			return nil, fmt.Errorf("register the metrics: %w", err)
+		}
+	}
+	return f, nil
+}
+
+// producerOpts are the settings of the one producer. Records wait in our own
+// queues, bounded for each target, and never in the client: a partition that
+// is stuck must not fill a buffer that the others share.
+func producerOpts(batchLimit func(topic string) int32) []kgo.Opt {
+	return []kgo.Opt{
+		kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.ProducerBatchMaxBytesFn(batchLimit),
+		kgo.MaxBufferedRecords(1 << 30),
+		kgo.ProducerLinger(0),
+		kgo.MetadataMinAge(250 * time.Millisecond),
+		kgo.MetadataMaxAge(30 * time.Second),
+	}
+}
+
+func (f *Forwarder) consumerOpts() []kgo.Opt {
+	var names []string
+	for topic := range f.routes {
+		names = append(names, topic)
+	}
+	opts := []kgo.Opt{
+		kgo.ConsumerGroup(f.opts.Group),
+		kgo.ConsumeTopics(names...),
+		kgo.Balancers(kgo.CooperativeStickyBalancer()),
+		kgo.SessionTimeout(f.opts.SessionTimeout),
+		kgo.HeartbeatInterval(min(3*time.Second, f.opts.SessionTimeout/4)),
+		// What a producer rolled back must not become a record of the origin.
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		// An offset is never reset by the client: see start.go.
+		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
+		kgo.DisableAutoCommit(),
+		// Held only between a poll and its hand-over to the loop, so that a
+		// source can not change its owner in between.
+		kgo.BlockRebalanceOnPoll(),
+		kgo.FetchMaxWait(500 * time.Millisecond),
+		kgo.FetchMaxBytes(8 << 20),
+		kgo.FetchMaxPartitionBytes(256 << 10),
+		kgo.MetadataMinAge(250 * time.Millisecond),
+		kgo.MetadataMaxAge(30 * time.Second),
+		kgo.AdjustFetchOffsetsFn(f.onAssigned),
+		kgo.OnPartitionsRevoked(f.onRevoked),
+		kgo.OnPartitionsLost(f.onLost),
+	}
+	if f.opts.InstanceID != "" {
+		opts = append(opts, kgo.InstanceID(f.opts.InstanceID))
+	}
+	return opts
+}
+
+// Run forwards until ctx ends, then drains: what is in flight is awaited, the
+// last watermarks are committed and the group is left, all within
+// ShutdownTimeout. It returns nil after that, and an error only for what waiting
+// can not cure: another process took this member's instance id. Broker faults
+// are waited for and shown by Status.
+func (f *Forwarder) Run(ctx context.Context) error {
+	defer f.producer.Close()
+	base, err := f.opts.Kafka.ClientOpts()
+	if err != nil {
+		return err
+	}
+	// The work must outlive the signal that stops the intake.
+	work, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	if err := f.learn(ctx); err != nil {
+		return nil //nolint:nilerr // Only the end of ctx ends learn: stopped before it began.
+	}
+
+	var group errgroup.Group
+	group.Go(func() error { f.loop.run(work); return nil })
+	group.Go(func() error { f.counts.Run(work); return nil })
+	// From here on the loop answers, which the group's callbacks count on.
+	f.consumer, err = kgo.NewClient(append(base, f.consumerOpts()...)...)
+	if err != nil {
+		stop()
+		_ = group.Wait()
+		return fmt.Errorf("make the consumer: %w", err)
+	}
+	close(f.joined)
+
+	intake, stopIntake := context.WithCancel(ctx)
+	defer stopIntake()
+	polled := make(chan struct{})
+	go func() {
+		defer close(polled)
+		f.poll(intake)
+	}()
+
+	select {
+	case <-ctx.Done():
+	case <-f.loop.fatal:
+	}
+	stopIntake()
+	f.drain(work) // The poller may be held up by a rebalance, which drain does not wait for.
+	stop()
+	<-polled
+	_ = group.Wait()
+	return f.loop.fatalErr
+}
+
+// learn waits for the first answer about the topics that are written. Routing
+// by a partition count needs the count.
+func (f *Forwarder) learn(ctx context.Context) error {
+	for {
+		err := f.counts.Refresh(ctx)
+		if err == nil {
+			break
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		f.log.WarnContext(ctx, "no broker answers yet", "err", err)
+		if !sleep(ctx, time.Second) {
+			return ctx.Err()
+		}
+	}
+	f.limits.load(ctx, f.admin, f.outlets, f.log)
+	return ctx.Err()
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// poll hands fetches to the loop until ctx ends.
+func (f *Forwarder) poll(ctx context.Context) {
+	for ctx.Err() == nil {
+		fetches := f.consumer.PollFetches(ctx)
+		if fetches.IsClientClosed() {
+			f.consumer.AllowRebalance()
+			return
+		}
+		f.loop.hand(fetches)
+		f.consumer.AllowRebalance()
+	}
+}
+
+// drain ends the work in the order that leaves neither a loss nor a duplicate:
+// nothing new is released, acknowledgements are awaited, watermarks committed,
+// the group left.
+func (f *Forwarder) drain(work context.Context) {
+	ctx, cancel := context.WithTimeout(work, f.opts.ShutdownTimeout)
+	defer cancel()
+	// Part of the time belongs to the commit and to leaving the group.
+	var idle chan struct{}
+	f.loop.do(func() { idle = f.loop.stopReleasing(nil) })
+	if idle != nil && !awaitIdle(idle, f.opts.ShutdownTimeout*6/10) {
+		f.log.WarnContext(ctx, "records in flight were not acknowledged before the shutdown limit; they will be sent again")
+	}
+	commitCtx, cancelCommit := context.WithTimeout(work, f.opts.ShutdownTimeout*2/10)
+	defer cancelCommit()
+	for dirty := true; dirty; {
+		f.commitAll(commitCtx, nil)
+		f.loop.do(func() { dirty = len(f.loop.commit.dirty) > 0 })
+		if dirty && !sleep(commitCtx, 50*time.Millisecond) {
+			f.log.WarnContext(ctx, "the last commit was not accepted in time; what it covers will be sent again")
+			break
+		}
+	}
+	left := make(chan struct{})
+	go func() {
+		defer close(left)
+		f.consumer.CloseAllowingRebalance()
+	}()
+	select {
+	case <-left:
+	case <-ctx.Done():
+		f.log.WarnContext(ctx, "the group was not left in time; its partitions move when the session ends")
+	}
+}
