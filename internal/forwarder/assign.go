@@ -182,7 +182,7 @@ func (f *Forwarder) notNew(ctx context.Context, v *survey, topic string, partiti
 		return fmt.Sprintf("the group has no commit and the topic begins at offset %d, so that it is older than the group", first), nil
 	}
 	if !v.asked {
-		f.askAround(ctx, v, topic)
+		f.askAround(ctx, v)
 	}
 	if group := v.otherGroups[topic][partition]; group != "" {
 		return fmt.Sprintf("the group has no commit, but group %q has one", group), nil
@@ -199,7 +199,7 @@ func (f *Forwarder) notNew(ctx context.Context, v *survey, topic string, partiti
 
 // askAround learns what notNew needs of the cluster, once for an assignment.
 // What may not be asked for is not held against the group.
-func (f *Forwarder) askAround(ctx context.Context, v *survey, topic string) {
+func (f *Forwarder) askAround(ctx context.Context, v *survey) {
 	v.asked = true
 	v.retention = f.retentionOfOffsets(ctx)
 	v.otherGroups = map[string]map[int32]string{}

@@ -119,7 +119,7 @@ func TestATierLongerThanTheSessionRepeatsNothing(t *testing.T) {
 		r.produce("orders.retry", 100, nil)
 		time.Sleep(3 * time.Hour)
 		r.await(time.Hour, "orders", 100)
-		r.committedAll(time.Minute, "orders.retry", "orders.retry.3h")
+		r.committedAll("orders.retry", "orders.retry.3h")
 		if got := r.client.ReadAll("orders", kgo.ReadCommitted()); len(got) != 100 {
 			t.Errorf("%d records on the origin, want 100", len(got))
 		}
@@ -190,7 +190,7 @@ func TestAPausedPartitionLosesNothing(t *testing.T) {
 		if len(got) != 2000 {
 			t.Errorf("%d records on the origin, want 2000", len(got))
 		}
-		r.committedAll(time.Minute, "orders.retry.1m")
+		r.committedAll("orders.retry.1m")
 		status = topicStatus(f, "orders.retry.1m")
 		if status.HeldBytes != 0 || status.HeldRecords != 0 || status.Overdue != 0 || status.Paused != 0 {
 			t.Errorf("after the drain: %+v", status)
@@ -411,7 +411,7 @@ func TestATransientProduceErrorIsWaitedFor(t *testing.T) {
 				if len(got) != 50 {
 					t.Errorf("%d records on the origin, want 50", len(got))
 				}
-				r.committedAll(time.Minute, "orders.retry.10s")
+				r.committedAll("orders.retry.10s")
 				if n := sum(r.client.EndOffsets("orders.dlt")); n != 0 {
 					t.Errorf("%d records became dead letters of a transient fault", n)
 				}
@@ -460,7 +460,7 @@ func TestARefusedRecordIsADeadLetterAndItsNeighboursAreNot(t *testing.T) {
 				t.Errorf("reason %q", v)
 			}
 		}
-		r.committedAll(time.Minute, "orders.retry.10s")
+		r.committedAll("orders.retry.10s")
 		if troubles := f.Status().Troubles; len(troubles) != 0 {
 			t.Errorf("troubles: %+v", troubles)
 		}

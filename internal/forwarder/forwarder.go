@@ -214,7 +214,7 @@ func (f *Forwarder) Run(ctx context.Context) error {
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	if err := f.learn(ctx); err != nil {
-		return nil //nolint:nilerr // Only the end of ctx ends learn: stopped before it began.
+		return nil // Only the end of ctx ends learn: stopped before it began.
 	}
 
 	var group errgroup.Group

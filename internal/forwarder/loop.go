@@ -178,12 +178,12 @@ func (l *loop) settle() {
 func (l *loop) wake() {
 	for len(l.alarms) > 0 && !l.alarms[0].alarm.After(l.now) {
 		s := heap.Pop(&l.alarms).(*source)
-		l.run1(s)
+		l.ready(s)
 	}
 }
 
-// run1 puts a source on the list of those to pump.
-func (l *loop) run1(s *source) {
+// ready puts a source on the list of those to pump.
+func (l *loop) ready(s *source) {
 	if !s.runnable {
 		s.runnable = true
 		l.runnable = append(l.runnable, s)
@@ -202,7 +202,7 @@ func (l *loop) stall(s *source) {
 func (l *loop) unstall() {
 	for i, s := range l.stalled {
 		s.stalled = false
-		l.run1(s)
+		l.ready(s)
 		l.stalled[i] = nil
 	}
 	l.stalled = l.stalled[:0]
@@ -226,7 +226,7 @@ func (l *loop) untilNext() time.Duration {
 	if len(l.alarms) > 0 && l.alarms[0].alarm.Before(next) {
 		next = l.alarms[0].alarm
 	}
-	return next.Sub(time.Now())
+	return time.Until(next)
 }
 
 // setAlarm says when s wants to be pumped next; zero: on an event only.
@@ -264,7 +264,7 @@ func (l *loop) take(fetches kgo.Fetches) {
 				if !s.paused && s.overBudget(l) {
 					pause = append(pause, s)
 				}
-				l.run1(s)
+				l.ready(s)
 			}
 		}
 	}
@@ -358,7 +358,7 @@ func (l *loop) add(s *source) {
 	if s.fresh && !s.undecided {
 		l.markDirty(s)
 	}
-	l.run1(s)
+	l.ready(s)
 }
 
 // drop forgets a source. What is in flight for it may still be acknowledged;

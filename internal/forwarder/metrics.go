@@ -100,7 +100,7 @@ func (s *inletStats) note(step *tiers.Step) {
 }
 
 // acked counts an acknowledged copy.
-func (s *inletStats) acked(src *source, h *held, now time.Time) {
+func (s *inletStats) acked(h *held, now time.Time) {
 	r := &h.Value
 	switch {
 	case r.reason != "":

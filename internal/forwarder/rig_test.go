@@ -196,9 +196,9 @@ func (r *rig) consume(fails func(rec *kgo.Record, nth int) bool) func() map[stri
 func everything(*kgo.Record, int) bool { return true }
 
 // committedAll waits until the group's commits are at the ends of the topics.
-func (r *rig) committedAll(limit time.Duration, topics ...string) {
+func (r *rig) committedAll(topics ...string) {
 	r.t.Helper()
-	testkit.WaitFor(r.t, limit, "commits at the end of "+fmt.Sprint(topics), func(ctx context.Context) error {
+	testkit.WaitFor(r.t, time.Minute, "commits at the end of "+fmt.Sprint(topics), func(ctx context.Context) error {
 		offsets := r.client.CommittedOffsets("redrive-forwarder")
 		for _, topic := range topics {
 			for p, end := range r.client.EndOffsets(topic) {

@@ -77,7 +77,7 @@ func TestARecordThatHoldsTheWatermarkIsMovedToTheTail(t *testing.T) {
 				t.Fatalf("record %d came %s early", i, early)
 			}
 		}
-		r.committedAll(time.Minute, "orders.retry.10m")
+		r.committedAll("orders.retry.10m")
 	})
 }
 
@@ -108,7 +108,7 @@ func TestTheSameDeliveryHandedOverTwiceIsForwardedOnce(t *testing.T) {
 		if got := r.client.ReadAll("orders", kgo.ReadCommitted()); len(got) != 5 {
 			t.Errorf("%d records on the origin, want 5", len(got))
 		}
-		r.committedAll(time.Minute, "orders.retry", "orders.retry.10s")
+		r.committedAll("orders.retry", "orders.retry.10s")
 	})
 }
 
@@ -145,7 +145,7 @@ func TestAGracefulStopRepeatsNothing(t *testing.T) {
 		}
 		r.start()
 		got := r.await(time.Hour, "orders", n)
-		r.committedAll(time.Minute, "orders.retry", "orders.retry.1s")
+		r.committedAll("orders.retry", "orders.retry.1s")
 		if len(got) != n {
 			t.Errorf("%d records on the origin, want %d", len(got), n)
 		}
@@ -245,8 +245,10 @@ func TestAMissingOriginHoldsUpOnlyWhatGoesThere(t *testing.T) {
 		for _, topic := range []string{"carts.retry", "carts.retry.10s", "carts.dlt"} {
 			r.client.CreateTopic(topic, 2, nil)
 		}
-		policy, err := tiers.New(tiers.Options{Origin: "carts", Inbox: "carts.retry", DeadLetters: "carts.dlt",
-			Tiers: []tiers.Tier{{Name: "10s", Topic: "carts.retry.10s", Delay: 10 * time.Second}}})
+		policy, err := tiers.New(tiers.Options{
+			Origin: "carts", Inbox: "carts.retry", DeadLetters: "carts.dlt",
+			Tiers: []tiers.Tier{{Name: "10s", Topic: "carts.retry.10s", Delay: 10 * time.Second}},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -315,8 +317,10 @@ func TestMetricsFollowTheFieldsRules(t *testing.T) {
 // the record is not released between them.
 func TestAWishBeyondTheLongestTierIsNotEarly(t *testing.T) {
 	simulate(t, []tiers.Tier{{Name: "10m", Delay: 10 * time.Minute}}, func(t *testing.T, r *rig) {
-		policy, err := tiers.New(tiers.Options{Origin: "orders", Inbox: "orders.retry", DeadLetters: "orders.dlt", MaxDelay: time.Hour,
-			Tiers: []tiers.Tier{{Name: "10m", Topic: "orders.retry.10m", Delay: 10 * time.Minute}}})
+		policy, err := tiers.New(tiers.Options{
+			Origin: "orders", Inbox: "orders.retry", DeadLetters: "orders.dlt", MaxDelay: time.Hour,
+			Tiers: []tiers.Tier{{Name: "10m", Topic: "orders.retry.10m", Delay: 10 * time.Minute}},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

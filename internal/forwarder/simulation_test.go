@@ -167,7 +167,7 @@ func (r *rig) schedule(t *testing.T, random *rand.Rand) {
 	if kills == 0 && twice > 0 {
 		t.Errorf("%d records came twice although nobody was killed", twice)
 	}
-	r.committedAll(time.Minute, "orders.retry", "orders.retry.2s", "orders.retry.20s")
+	r.committedAll("orders.retry", "orders.retry.2s", "orders.retry.20s")
 	r.checkCopies(t)
 	t.Logf("%d records, %d kills, %d copies too many", sent, kills, twice)
 }

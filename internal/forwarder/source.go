@@ -326,7 +326,7 @@ func (s *source) settle(l *loop, h *held, err error) {
 	s.flying--
 	if len(t.waiters) > 0 && !t.full() {
 		for _, w := range t.waiters {
-			l.run1(w)
+			l.ready(w)
 		}
 		clear(t.waiters)
 		t.waiters = t.waiters[:0]
@@ -338,7 +338,7 @@ func (s *source) settle(l *loop, h *held, err error) {
 		s.refused(l, h, err)
 		return
 	}
-	s.inlet.stats.acked(s, h, l.now)
+	s.inlet.stats.acked(h, l.now)
 	if h == s.probed {
 		s.thaw(l)
 	}
@@ -352,7 +352,7 @@ func (s *source) settle(l *loop, h *held, err error) {
 		l.resume(s)
 	}
 	if s.order.Waiting() > 0 || len(s.failed) > 0 {
-		l.run1(s)
+		l.ready(s)
 	}
 }
 
@@ -380,7 +380,7 @@ func (s *source) refused(l *loop, h *held, err error) {
 		s.backoff = min(max(minBackoff, 2*s.backoff), maxBackoff)
 		s.retryAt = l.now.Add(s.backoff)
 	}
-	l.run1(s)
+	l.ready(s)
 }
 
 // probe sends the first of what failed, alone.
