@@ -466,3 +466,22 @@ func TestARefusedRecordIsADeadLetterAndItsNeighboursAreNot(t *testing.T) {
 		}
 	})
 }
+
+func TestEqualWaitsKeepTheirOrder(t *testing.T) {
+	simulate(t, []tiers.Tier{{Name: "10s", Delay: 10 * time.Second}}, func(t *testing.T, r *rig) {
+		r.start()
+		const n = 2000
+		for i := range 4 {
+			r.produce("orders.retry", n/4, func(j int, rec *kgo.Record) {
+				rec.Key = []byte("one key")
+				rec.Value = []byte(strconv.Itoa(i*n/4 + j))
+			})
+			time.Sleep(time.Second)
+		}
+		for i, rec := range r.await(time.Hour, "orders", n) {
+			if string(rec.Value) != strconv.Itoa(i) {
+				t.Fatalf("record %s of the key came as number %d", rec.Value, i)
+			}
+		}
+	})
+}

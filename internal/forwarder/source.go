@@ -124,8 +124,8 @@ func (s *source) take(l *loop, p *kgo.FetchPartition) {
 	finished := s.order.Finished()
 	for _, rec := range p.Records {
 		arrival := now
-		if ts := rec.Timestamp.UnixNano(); rec.Timestamp.Unix() > 0 && ts < now {
-			arrival = ts
+		if rec.Timestamp.Unix() > 0 && rec.Timestamp.Before(l.now) {
+			arrival = rec.Timestamp.UnixNano()
 		}
 		e := &l.env
 		e.Parse(rec.Headers)
