@@ -1,0 +1,41 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kafka-redrive/redrive/internal/app"
+)
+
+func (c *cli) runCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "run",
+		Short: "Move records until stopped",
+		Long: `run moves records until SIGTERM or SIGINT, then finishes what is in flight,
+commits and leaves the group, within forwarder.shutdownTimeout. A second signal
+ends it at once: what was in flight may be sent again by the next run.
+
+It waits while no broker answers. It does not start while topics are missing, or
+kept in a way that loses records: forwarder topics plan shows how they differ.
+
+Probes and metrics are at forwarder.admin.address: /livez, /readyz?verbose,
+/metrics. Logs go to standard error.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			opts, err := c.options()
+			if err != nil {
+				return err
+			}
+			opts.Logger, err = app.NewLogger(c.stderr, opts.Config.Logging, isTerminal(c.stderr))
+			if err != nil {
+				return err
+			}
+			a, err := app.New(cmd.Context(), opts)
+			if err != nil {
+				return fmt.Errorf("start: %w", err)
+			}
+			return a.Run(cmd.Context())
+		},
+	}
+}

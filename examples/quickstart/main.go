@@ -1,0 +1,217 @@
+// Command quickstart shows the life of a failed record in half a minute: a broker
+// inside this process, a consumer that fails by script, and the real forwarder
+// with tiers of seconds. It prints what happens to each order as it happens, and
+// exits with 0 only if each ended where it should.
+//
+//	make demo                          everything inside
+//	make demo BROKERS=localhost:9092   on your own Kafka; what it makes it removes
+//
+// consumer.go is what an application needs, and meant to be copied.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// limit is when the demo gives up: it must end by itself.
+const limit = 55 * time.Second
+
+func main() { os.Exit(run()) }
+
+func run() int {
+	var d demo
+	var brokers, output string
+	flags := flag.NewFlagSet("quickstart", flag.ContinueOnError)
+	flags.StringVar(&brokers, "brokers", os.Getenv("BROKERS"), "your own Kafka, `host:port,...`; the environment's BROKERS is the same")
+	flags.StringVar(&d.prefix, "prefix", "redrive-demo-ID-", "`start` of the names of topics and groups on your own Kafka")
+	flags.BoolVar(&d.keep, "keep", false, "leave topics and groups on your own Kafka")
+	flags.StringVar(&output, "o", "text", "`form` of the output: text or json, one object a line")
+	err := flags.Parse(os.Args[1:])
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err != nil:
+		return 2
+	case flags.NArg() > 0 || output != "text" && output != "json":
+		flags.Usage()
+		return 2
+	}
+	if brokers != "" {
+		d.brokers = strings.Split(brokers, ",")
+		d.prefix = strings.ReplaceAll(d.prefix, "ID", fmt.Sprintf("%06x", rand.N(1<<24))) //nolint:gosec // A name, not a secret.
+	} else {
+		d.prefix = ""
+	}
+	d.print = newPrinter(os.Stdout, output == "json")
+
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // A second Ctrl-C ends it at once.
+	ok, err := d.run(ctx)
+	switch {
+	case ctx.Err() != nil:
+		fmt.Fprintln(os.Stderr, "interrupted")
+		return 130
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "quickstart:", err)
+		return 1
+	case !ok:
+		return 1
+	}
+	return 0
+}
+
+// demo is one run.
+type demo struct {
+	brokers []string // none: embedded
+	prefix  string
+	keep    bool
+	print   *printer
+}
+
+// run tells the whole story and cleans up, also when ctx ends. It reports whether
+// every order ended where it should.
+func (d *demo) run(ctx context.Context) (ok bool, err error) {
+	dir, err := os.MkdirTemp("", "redrive-quickstart-")
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	binary, err := binary(ctx, dir)
+	if err != nil {
+		return false, err
+	}
+	started := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+
+	c, err := openCluster(ctx, d.brokers, d.prefix, dir)
+	if err != nil {
+		return false, err
+	}
+	defer c.shut()
+	if !d.keep {
+		defer func() {
+			// Also after Ctrl-C.
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+			defer cancel()
+			err = errors.Join(err, c.remove(ctx))
+		}()
+	}
+	d.introduce(c)
+
+	out, err := command(ctx, binary, c.file, c.environ, "topics", "apply").CombinedOutput()
+	if err != nil {
+		return false, fmt.Errorf("forwarder topics apply: %w\n%s", err, out)
+	}
+	d.print.note("\n%s\n%s", d.print.paint(bold, "$ forwarder topics apply"), indent(string(out)))
+
+	s := newStory(script(), d.prefix, d.print.event)
+	if err := d.play(ctx, c, s, binary); err != nil {
+		return false, err
+	}
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return false, nil // Interrupted: there is nothing to sum up.
+	}
+	d.print.note("\n")
+	return d.print.summary(s.results(), time.Since(started).Round(time.Millisecond).Seconds()), nil
+}
+
+func (d *demo) introduce(c *cluster) {
+	where := "inside this process, at "
+	if c.embedded == nil {
+		where = "yours, at "
+	}
+	d.print.note("%s\n\n", d.print.paint(bold, "Redrive: what becomes of a record that fails"))
+	d.print.note("  broker     %s%s\n", where, strings.Join(c.brokers, ", "))
+	d.print.note("  consumer   group %s, fails by script\n", c.group)
+	d.print.note("  forwarder  group %s\n", c.forwarderGroup)
+	if d.prefix != "" {
+		d.print.note("  names      all start with %s, left out below; removed at the end: %v\n", d.prefix, !d.keep)
+	}
+	d.print.note("\n%s\n%s", d.print.paint(bold, "$ cat topics.yaml"), indent(c.yaml(c.topic.Origin)))
+}
+
+func indent(text string) string {
+	return "  " + strings.ReplaceAll(strings.TrimSuffix(text, "\n"), "\n", "\n  ") + "\n"
+}
+
+// play runs the forwarder and the consumer until all orders have ended, or ctx
+// has, and stops both.
+func (d *demo) play(ctx context.Context, c *cluster, s *story, binary string) (err error) {
+	// What is stopped here is stopped in order, so none of it ends with ctx itself.
+	work := context.WithoutCancel(ctx)
+
+	forwarderCtx, stopForwarder := context.WithCancel(work)
+	defer stopForwarder()
+	forwarder, err := startForwarder(forwarderCtx, binary, c.file, c.environ)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		stopForwarder()
+		<-forwarder.exited
+		if code := forwarder.cmd.ProcessState.ExitCode(); code != 0 || err != nil {
+			err = errors.Join(err, fmt.Errorf("the forwarder ended with code %d; its log:\n%s", code, forwarder.log()))
+		}
+	}()
+
+	readCtx, stopReading := context.WithCancel(work)
+	defer stopReading()
+	ended := make(chan error, 2)
+	go func() { ended <- c.watch(readCtx, s) }()
+	consumer, err := newConsumer(c.connection, c.group, c.topic.Origin, c.topic.Inbox(), s.delivered)
+	if err != nil {
+		return err
+	}
+	consumed := make(chan struct{})
+	go func() {
+		defer close(consumed)
+		ended <- consumer.run(readCtx)
+	}()
+	defer func() {
+		stopReading()
+		select {
+		case <-consumed:
+		case <-time.After(5 * time.Second): // No broker: there is nothing to finish.
+		}
+		consumer.close()
+	}()
+
+	admin, err := forwarder.awaitReady(ctx, partitions*(1+len(ladder())))
+	if err != nil {
+		return err
+	}
+	if err := c.awaitConsumer(ctx); err != nil {
+		return err
+	}
+	d.print.note("\n%s\n  ready, http://%s/readyz?verbose\n", d.print.paint(bold, "$ forwarder run"), admin)
+	d.print.heading()
+	if err := s.produce(ctx, c.client, c.topic.Origin); err != nil {
+		return err
+	}
+	select {
+	case <-s.ended:
+		// An order that comes back once too often would be seen by then.
+		select {
+		case <-time.After(500 * time.Millisecond):
+		case <-ctx.Done():
+		}
+		return nil
+	case <-ctx.Done():
+		return nil // The results tell what is missing.
+	case err := <-ended:
+		return err
+	case <-forwarder.exited:
+		return forwarder.died()
+	}
+}
