@@ -323,7 +323,7 @@ func (f *Forwarder) onLost(ctx context.Context, consumer *kgo.Client, lost map[s
 	})
 	consumer.ResumeFetchPartitions(lost)
 	f.metrics.rebalances.WithLabelValues("lost").Inc()
-	f.log.WarnContext(ctx, "partitions lost: the group went on without this member", "topics", len(lost))
+	f.log.WarnContext(ctx, "partitions lost: the group does not answer, or went on without this member", "topics", len(lost))
 }
 
 func (l *loop) find(partitions map[string][]int32) []*source {

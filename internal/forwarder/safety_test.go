@@ -363,3 +363,35 @@ func TestAnUnknownPositionStaysUnset(t *testing.T) {
 		}
 	})
 }
+
+// No broker answers for a while, shorter and longer than the session. The same
+// process goes on when they are back.
+func TestItGoesOnWhenTheBrokersAreBack(t *testing.T) {
+	for _, gone := range []time.Duration{20 * time.Second, 10 * time.Minute} {
+		t.Run(gone.String(), func(t *testing.T) {
+			simulate(t, []tiers.Tier{{Name: "1m", Delay: time.Minute}}, func(t *testing.T, r *rig) {
+				line := &lifeline{dial: r.kafka.Dial}
+				f, _ := r.start(func(o *Options) { o.Kafka.Dialer = line.Dial })
+				r.produce("orders.retry", 200, nil)
+				time.Sleep(30 * time.Second)
+				line.sever(true)
+				time.Sleep(gone)
+				line.sever(false)
+				r.produce("orders.retry", 200, nil)
+				began := time.Now()
+				got := r.await(time.Hour, "orders", 400)
+				if took := time.Since(began); took > 2*time.Minute {
+					t.Errorf("it took %s until everything was forwarded", took)
+				}
+				if len(got) != 400 {
+					t.Errorf("%d records on the origin, want 400", len(got))
+				}
+				r.committedAll("orders.retry", "orders.retry.1m")
+				time.Sleep(time.Minute)
+				if troubles := f.Status().Troubles; len(troubles) != 0 {
+					t.Errorf("troubles: %+v", troubles)
+				}
+			})
+		})
+	}
+}

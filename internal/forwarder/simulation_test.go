@@ -48,13 +48,15 @@ func (l *lifeline) Dial(ctx context.Context, network, host string) (net.Conn, er
 	return conn, nil
 }
 
-func (l *lifeline) kill() {
+// sever cuts the line, or makes it whole again.
+func (l *lifeline) sever(cut bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.cut = true
+	l.cut = cut
 	for _, conn := range l.open {
 		_ = conn.Close()
 	}
+	l.open = nil
 }
 
 // member is one forwarder of a simulation.
@@ -119,7 +121,7 @@ func (r *rig) schedule(t *testing.T, random *rand.Rand) {
 				t.Fatal(err)
 			}
 			kills++
-			members[i].line.kill()
+			members[i].line.sever(true)
 			members[i].stop()
 			members[i] = r.member()
 		case 5:
