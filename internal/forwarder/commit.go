@@ -22,11 +22,17 @@ const (
 	metadataVersion = "redrive/1"
 	// commitBackoff is the pause after a commit that was not accepted.
 	commitBackoff = 100 * time.Millisecond
+	// Under load a commit does not wait for the interval: it goes out when so
+	// many records are finished and not covered, but not faster than that. A
+	// crash sends them again.
+	commitRecords = 200
+	commitPause   = 10 * time.Millisecond
 )
 
 // commitState is what the loop knows of commits.
 type commitState struct {
 	dirty     []*source // with something to commit
+	uncovered int       // finished records that no commit covers, all sources
 	running   bool      // one is under way
 	soon      bool      // do not wait for the interval
 	force     bool      // commit even if nothing changed: the lease must be renewed
@@ -34,6 +40,12 @@ type commitState struct {
 	notBefore time.Time
 	confirmed time.Time // the lease: when the last accepted commit, or join, began
 	err       error     // of the last commit, for Status
+}
+
+// finished notes that n records of s were finished.
+func (l *loop) finished(s *source, n int) {
+	l.commit.uncovered += n
+	l.markDirty(s)
 }
 
 // markDirty notes that s has something to commit.
@@ -74,6 +86,8 @@ func (c *commitState) next(l *loop) time.Time {
 		return l.now.Add(time.Hour)
 	case c.soon || c.force:
 		return c.notBefore
+	case len(c.dirty) > 0 && c.uncovered >= commitRecords:
+		return later(c.notBefore, c.last.Add(min(commitPause, l.f.opts.CommitInterval)))
 	case len(c.dirty) > 0:
 		return later(c.notBefore, c.last.Add(l.f.opts.CommitInterval))
 	case l.heldSum > 0:
@@ -281,6 +295,7 @@ func (l *loop) committed(b *batch, refused map[string]map[int32]error, failed er
 			continue
 		}
 		accepted = true
+		c.uncovered -= int(b.points[i].Covered - s.covered)
 		s.covered = b.points[i].Covered
 		s.committed = b.points[i].Watermark
 		if b.counts[i] > 0 {

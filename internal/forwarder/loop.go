@@ -370,6 +370,7 @@ func (l *loop) drop(s *source) {
 	delete(l.sources[s.inlet.topic], s.partition)
 	l.assigned--
 	l.heldSum -= s.order.Bytes()
+	l.commit.uncovered -= int(s.order.Finished() - s.covered)
 	s.dropped, s.closing = true, true
 	l.setAlarm(s, time.Time{})
 	l.commit.forget(s)

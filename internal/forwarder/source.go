@@ -152,8 +152,8 @@ func (s *source) take(l *loop, p *kgo.FetchPartition) {
 			l.heldSum += r.size
 		}
 	}
-	if s.order.Finished() != finished {
-		l.markDirty(s)
+	if n := s.order.Finished() - finished; n > 0 {
+		l.finished(s, int(n))
 	}
 }
 
@@ -347,7 +347,7 @@ func (s *source) settle(l *loop, h *held, err error) {
 	}
 	l.heldSum -= r.size
 	s.order.Finish(h) // r is empty from here on.
-	l.markDirty(s)
+	l.finished(s, 1)
 	if s.paused && s.order.Bytes() <= s.budget(l)/2 {
 		l.resume(s)
 	}
