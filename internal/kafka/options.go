@@ -17,7 +17,6 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
-	"github.com/twmb/franz-go/plugin/kslog"
 )
 
 // The SASL mechanisms that [SASLOptions] knows, by the names Kafka gives them.
@@ -255,36 +254,4 @@ func (s *SASLOptions) password() (string, error) {
 		return "", fmt.Errorf("sasl password file: %s is empty", s.PasswordFile)
 	}
 	return string(password), nil
-}
-
-// clientLogger hands the client library's messages to slog. The library writes a
-// line at info for every metadata change and rebalance step, which Redrive logs
-// in its own words; and what it calls an error it goes on to retry, while an error
-// of Redrive is a call for a human. So info is left out and error becomes warn.
-type clientLogger struct {
-	*kslog.Logger
-}
-
-func newClientLogger(logger *slog.Logger) clientLogger {
-	return clientLogger{kslog.New(logger.With("component", "kafka_client"))}
-}
-
-// Level implements kgo.Logger.
-func (l clientLogger) Level() kgo.LogLevel {
-	switch level := l.Logger.Level(); level {
-	case kgo.LogLevelInfo:
-		return kgo.LogLevelWarn
-	case kgo.LogLevelError:
-		return kgo.LogLevelNone // Its errors arrive as warnings, which this logger does not want.
-	default:
-		return level
-	}
-}
-
-// Log implements kgo.Logger.
-func (l clientLogger) Log(level kgo.LogLevel, msg string, keyvals ...any) {
-	if level == kgo.LogLevelError {
-		level = kgo.LogLevelWarn
-	}
-	l.Logger.Log(level, msg, keyvals...)
 }
