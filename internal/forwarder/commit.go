@@ -27,6 +27,9 @@ const (
 	// crash sends them again.
 	commitRecords = 200
 	commitPause   = 10 * time.Millisecond
+	// minWindow is how many records a source may have finished or in flight
+	// beyond its commit at first, see source.window.
+	minWindow = 64
 )
 
 // commitState is what the loop knows of commits.
@@ -34,7 +37,7 @@ type commitState struct {
 	dirty     []*source // with something to commit
 	uncovered int       // finished records that no commit covers, all sources
 	running   bool      // one is under way
-	soon      bool      // do not wait for the interval
+	pressed   bool      // a source waits for its window: do not wait for the interval
 	force     bool      // commit even if nothing changed: the lease must be renewed
 	last      time.Time // when the last one began
 	notBefore time.Time
@@ -53,9 +56,6 @@ func (l *loop) markDirty(s *source) {
 	if !s.dirty {
 		s.dirty = true
 		l.commit.dirty = append(l.commit.dirty, s)
-	}
-	if s.uncommitted() > l.f.opts.MaxUncommitted/2 {
-		l.commit.soon = true
 	}
 }
 
@@ -84,9 +84,9 @@ func (c *commitState) next(l *loop) time.Time {
 	switch {
 	case c.running || l.assigned == 0:
 		return l.now.Add(time.Hour)
-	case c.soon || c.force:
+	case c.force:
 		return c.notBefore
-	case len(c.dirty) > 0 && c.uncovered >= commitRecords:
+	case len(c.dirty) > 0 && (c.pressed || c.uncovered >= commitRecords):
 		return later(c.notBefore, c.last.Add(min(commitPause, l.f.opts.CommitInterval)))
 	case len(c.dirty) > 0:
 		return later(c.notBefore, c.last.Add(l.f.opts.CommitInterval))
@@ -109,7 +109,7 @@ func (l *loop) maybeCommit() {
 	if c.running || c.next(l).After(l.now) {
 		return
 	}
-	c.running, c.soon, c.force = true, false, false
+	c.running, c.pressed, c.force = true, false, false
 	c.last = l.now
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), l.f.opts.SessionTimeout/3)
@@ -297,6 +297,7 @@ func (l *loop) committed(b *batch, refused map[string]map[int32]error, failed er
 		accepted = true
 		c.uncovered -= int(b.points[i].Covered - s.covered)
 		s.covered = b.points[i].Covered
+		s.resize(l.f)
 		s.committed = b.points[i].Watermark
 		if b.counts[i] > 0 {
 			s.originPartitions = b.counts[i]
@@ -311,6 +312,22 @@ func (l *loop) committed(b *batch, refused map[string]map[int32]error, failed er
 		}
 	}
 }
+
+// resize fits the window to the pace after a commit was accepted: twice as much
+// when the source had to wait for it, half when it needed little of it.
+func (s *source) resize(f *Forwarder) {
+	switch {
+	case s.limited:
+		s.window = min(2*s.window, f.maxWindow())
+	case s.uncommitted() < s.window/8:
+		s.window = max(s.window/2, min(minWindow, f.maxWindow()))
+	}
+	s.limited = false
+}
+
+// maxWindow is the most that a source may have finished or in flight beyond its
+// commit by releases.
+func (f *Forwarder) maxWindow() int { return f.opts.MaxUncommitted - f.moveBatch() }
 
 // moveBatch is how many records a source may copy to its own tail at once. It
 // is kept free of MaxUncommitted for them.

@@ -354,6 +354,7 @@ func (l *loop) add(s *source) {
 		l.drop(old)
 	}
 	partitions[s.partition] = s
+	s.window = min(minWindow, l.f.maxWindow())
 	l.assigned++
 	if s.fresh && !s.undecided {
 		l.markDirty(s)

@@ -88,6 +88,12 @@ type source struct {
 	backoff time.Duration
 	retryAt time.Time
 
+	// window bounds uncommitted. It grows and shrinks with the pace, as that of
+	// TCP does: what a crash sends again is what the pace needs, also in the
+	// burst after a standstill. limited says that the source waited for it.
+	window  int
+	limited bool
+
 	// Commit state, see commit.go.
 	dirty     bool
 	covered   uint64
@@ -95,7 +101,10 @@ type source struct {
 }
 
 func newSource(in *inlet, partition int32, order *ordering.Partition[record]) *source {
-	return &source{inlet: in, partition: partition, order: order, alarmIndex: -1, twins: map[identity]*held{}}
+	return &source{
+		inlet: in, partition: partition, order: order,
+		alarmIndex: -1, twins: map[identity]*held{},
+	}
 }
 
 // budget is how many bytes the source may hold before it is paused. While all
@@ -267,8 +276,8 @@ func (s *source) pump(l *loop) {
 			l.stall(s)
 			return
 		}
-		if s.uncommitted() >= l.f.opts.MaxUncommitted-l.f.moveBatch() {
-			l.commit.soon = true
+		if s.uncommitted() >= s.window {
+			s.limited, l.commit.pressed = true, true
 			l.stall(s)
 			return
 		}
