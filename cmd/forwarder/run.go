@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -27,6 +28,7 @@ Probes and metrics are at forwarder.admin.address: /livez, /readyz?verbose,
 			if err != nil {
 				return err
 			}
+			tuneMemory(int64(opts.Config.Forwarder.MaxHeldBytes), os.Getenv)
 			opts.Logger, err = app.NewLogger(c.stderr, opts.Config.Logging, isTerminal(c.stderr))
 			if err != nil {
 				return err

@@ -406,6 +406,9 @@ func TestATransientProduceErrorIsWaitedFor(t *testing.T) {
 				if status.Frozen == 0 && status.InFlightAge < time.Minute {
 					t.Errorf("nothing shows the fault: %+v", status)
 				}
+				if len(f.Status().Troubles) == 0 {
+					t.Error("no trouble names the fault")
+				}
 				fault.Remove()
 				got := r.await(10*time.Minute, "orders", 50)
 				if len(got) != 50 {

@@ -99,6 +99,7 @@ type Forwarder struct {
 	routes   map[string]*inlet // by the topic that is read
 	outlets  []*outlet
 	producer *kgo.Client
+	jumbo    *kgo.Client // for records that fit only when compressed, see source.refused
 	admin    *kadm.Client
 	counts   *kafka.Partitions
 	limits   limits
@@ -135,6 +136,11 @@ func New(opts Options) (*Forwarder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the producer: %w", err)
 	}
+	f.jumbo, err = kgo.NewClient(append(base, jumboOpts()...)...)
+	if err != nil {
+		f.producer.Close()
+		return nil, fmt.Errorf("make the producer of large records: %w", err)
+	}
 	f.admin = kadm.NewClient(f.producer)
 	var names []string
 	for _, o := range f.outlets {
@@ -144,7 +150,7 @@ func New(opts Options) (*Forwarder, error) {
 	f.loop = newLoop(f)
 	if opts.Registerer != nil {
 		if err := opts.Registerer.Register(&collector{f}); err != nil {
-			f.producer.Close()
+			f.closeProducers()
 			return nil, fmt.Errorf("register the metrics: %w", err)
 		}
 	}
@@ -155,7 +161,7 @@ func New(opts Options) (*Forwarder, error) {
 // queues, bounded for each target, and never in the client: a partition that
 // is stuck must not fill a buffer that the others share.
 func producerOpts(batchLimit func(topic string) int32) []kgo.Opt {
-	return []kgo.Opt{
+	opts := []kgo.Opt{
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.ProducerBatchMaxBytesFn(batchLimit),
 		kgo.MaxBufferedRecords(1 << 30),
@@ -163,6 +169,29 @@ func producerOpts(batchLimit func(topic string) int32) []kgo.Opt {
 		kgo.MetadataMinAge(250 * time.Millisecond),
 		kgo.MetadataMaxAge(30 * time.Second),
 	}
+	if lz4, err := kgo.DefaultCompressor(kgo.Lz4Compression()); err == nil {
+		opts = append(opts, kgo.WithCompressor(sampled{lz4}))
+	}
+	return opts
+}
+
+// jumboOpts are those of the producer that leaves the limit to the broker. The
+// client judges a batch before it is compressed, the broker after that.
+func jumboOpts() []kgo.Opt {
+	opts := producerOpts(func(string) int32 { return jumboBytes })
+	if zstd, err := kgo.DefaultCompressor(kgo.ZstdCompression()); err == nil {
+		opts = append(opts, kgo.WithCompressor(zstd))
+	}
+	return opts
+}
+
+// jumboBytes is the largest batch that the client may send: its
+// BrokerMaxWriteBytes by default.
+const jumboBytes = 100 << 20
+
+func (f *Forwarder) closeProducers() {
+	f.producer.Close()
+	f.jumbo.Close()
 }
 
 func (f *Forwarder) consumerOpts() []kgo.Opt {
@@ -181,6 +210,8 @@ func (f *Forwarder) consumerOpts() []kgo.Opt {
 		// An offset is never reset by the client: see start.go.
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 		kgo.DisableAutoCommit(),
+		// The watermark must pass them, or the lag behind a transaction never ends.
+		kgo.KeepControlRecords(),
 		// Held only between a poll and its hand-over to the loop, so that a
 		// source can not change its owner in between.
 		kgo.BlockRebalanceOnPoll(),
@@ -205,7 +236,7 @@ func (f *Forwarder) consumerOpts() []kgo.Opt {
 // can not cure: another process took this member's instance id. Broker faults
 // are waited for and shown by Status.
 func (f *Forwarder) Run(ctx context.Context) error {
-	defer f.producer.Close()
+	defer f.closeProducers()
 	base, err := f.opts.Kafka.ClientOpts()
 	if err != nil {
 		return err

@@ -36,6 +36,7 @@ type record struct {
 	wish    wish
 	headers []kgo.RecordHeader
 	reason  envelope.Reason // of a dead letter
+	jumbo   bool            // the client found it too large: the broker is to judge
 	seq     uint64          // order of release in the source
 	size    int64
 	sent    int64 // Unix nanoseconds
@@ -129,9 +130,13 @@ func (s *source) uncommitted() int {
 func (s *source) take(l *loop, p *kgo.FetchPartition) {
 	now := l.now.UnixNano()
 	s.noteLoss(l, p)
-	out := make([]kgo.RecordHeader, 0, headerRoom(p.Records))
+	out := make([]kgo.RecordHeader, 0, s.headerRoom(p.Records))
 	finished := s.order.Finished()
 	for _, rec := range p.Records {
+		if rec.Attrs.IsControl() {
+			s.skip(rec.Offset)
+			continue
+		}
 		arrival := now
 		if rec.Timestamp.Unix() > 0 && rec.Timestamp.Before(l.now) {
 			arrival = rec.Timestamp.UnixNano()
@@ -174,14 +179,17 @@ func (s *source) skip(offset int64) {
 }
 
 // headersAdded is how many headers of ours a copy has more than its record, as
-// a rule.
+// a rule, when it comes from an inbox. From a tier it has fewer.
 const headersAdded = 6
 
 // headerRoom is the number of headers that the copies of records may have.
-func headerRoom(records []*kgo.Record) int {
+func (s *source) headerRoom(records []*kgo.Record) int {
 	n := 0
 	for _, r := range records {
-		n += len(r.Headers) + headersAdded
+		n += len(r.Headers)
+	}
+	if s.inlet.tier == inbox {
+		n += len(records) * headersAdded
 	}
 	return n
 }
@@ -317,7 +325,11 @@ func (s *source) send(l *loop, h *held) {
 	s.flying++
 	// A new record: the client writes its own marks into the one it is given.
 	// The timestamp stays zero, which means now.
-	l.f.producer.TryProduce(context.Background(), &kgo.Record{
+	producer := l.f.producer
+	if r.jumbo {
+		producer = l.f.jumbo
+	}
+	producer.TryProduce(context.Background(), &kgo.Record{
 		Topic:     r.target.outlet.topic,
 		Partition: r.target.partition,
 		Key:       r.rec.Key,
@@ -383,6 +395,8 @@ func (s *source) refused(l *loop, h *held, err error) {
 	switch {
 	case h != s.probed:
 		s.failed = append(s.failed, h)
+	case tooLarge(err) && !h.Value.jumbo:
+		h.Value.jumbo = true
 	case class == kafka.RecordRefused && h.Value.to != s.inlet.route.deadLetters:
 		s.prepareLetter(l, h, err)
 	default:

@@ -28,6 +28,9 @@ const (
 	// IssuePartitionFrozen means that a copy of a record is refused for a cause
 	// that is not the record's; it is tried for ever.
 	IssuePartitionFrozen Issue = "partition-frozen"
+	// IssueProduceStalled means that a copy was sent and is not acknowledged: a
+	// broker does not answer, or too few replicas are in sync.
+	IssueProduceStalled Issue = "produce-stalled"
 	// IssueFetchFailed means that a partition can not be read.
 	IssueFetchFailed Issue = "fetch-failed"
 	// IssueGroupUnstable means that the group can not be joined.
@@ -142,12 +145,30 @@ func (s *source) addTo(l *loop, t *TopicStatus) {
 	t.HeldBytes += s.order.Bytes()
 	t.Overdue += s.order.Overdue(l.now)
 	t.InFlight += s.flying
-	s.order.EachInFlight(func(h *held) {
-		t.InFlightAge = max(t.InFlightAge, time.Duration(l.now.UnixNano()-h.Value.sent))
-	})
+	if oldest := s.oldestInFlight(); oldest != nil {
+		t.InFlightAge = max(t.InFlightAge, time.Duration(l.now.UnixNano()-oldest.sent))
+	}
 	if due, ok := s.order.NextDue(); ok && (t.NextDue.IsZero() || due.Before(t.NextDue)) {
 		t.NextDue = due
 	}
+}
+
+// stalledAfter is how old an unacknowledged produce is when it is an issue. A
+// broker's death holds one up for seconds.
+const stalledAfter = 10 * time.Second
+
+// oldestInFlight is the record that was sent first of those not acknowledged.
+func (s *source) oldestInFlight() *record {
+	if s.flying == 0 {
+		return nil
+	}
+	var oldest *record
+	s.order.EachInFlight(func(h *held) {
+		if oldest == nil || h.Value.sent < oldest.sent {
+			oldest = &h.Value
+		}
+	})
+	return oldest
 }
 
 func (s *source) troubles(l *loop) []Trouble {
@@ -160,6 +181,12 @@ func (s *source) troubles(l *loop) []Trouble {
 	}
 	if s.fault != nil {
 		add(IssuePartitionFrozen, s.fault.Error())
+	}
+	if oldest := s.oldestInFlight(); oldest != nil {
+		if age := time.Duration(l.now.UnixNano() - oldest.sent); age > stalledAfter {
+			add(IssueProduceStalled, fmt.Sprintf("a record sent to %s/%d is not acknowledged for %s",
+				oldest.to.topic, oldest.target.partition, age.Truncate(time.Second)))
+		}
 	}
 	if f := l.faults.fetch[s.inlet.topic][s.partition]; f.present(l.now) {
 		add(IssueFetchFailed, f.err.Error())

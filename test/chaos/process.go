@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -44,7 +46,7 @@ func (f *forwarder) start() error {
 	// Not with a context: it ends by kill or stop.
 	cmd := exec.Command(f.binary, "run", "-c", f.config)
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.Env = append(os.Environ(), f.env...)
+	cmd.Env = append(withoutSettings(os.Environ()), f.env...)
 	cmd.Dir = filepath.Dir(f.config)
 	cmd.SysProcAttr = childAttributes()
 	started, done := make(chan error), make(chan error, 1)
@@ -146,4 +148,9 @@ func (f *forwarder) tail() string {
 		return err.Error()
 	}
 	return string(text[max(0, len(text)-4000):])
+}
+
+// withoutSettings drops the variables that the forwarder would take for its own.
+func withoutSettings(environ []string) []string {
+	return slices.DeleteFunc(environ, func(v string) bool { return strings.HasPrefix(v, "REDRIVE_") })
 }

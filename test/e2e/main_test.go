@@ -1,0 +1,85 @@
+// Package e2e tells stories of whole processes: the forwarder binary as it is shipped, real Apache Kafka, and kcat as the
+// client that is not ours. Each test is named after the rule it shows.
+//
+// The model. A story is one origin with its ladder on a cluster that it shares with other stories; its topics and its
+// group have names of their own. A child is a forwarder that runs. A load hands failures over at a steady rate, and a
+// history is what stood in all topics of a story at its end. Nothing here looks into the process: the stories see
+// what an operator sees, that is records, commits, probes, metrics and exit codes.
+//
+// REDRIVE_E2E_RECORDS sets how many records the story of byte fidelity moves (10,000), REDRIVE_E2E_SEED the seed of
+// everything random (a new one each run, which is logged).
+package e2e
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/kafka-redrive/redrive/internal/testkit"
+)
+
+// binary is the forwarder under test. TestMain has no other way to hand it to the tests.
+var binary string
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	dir, err := os.MkdirTemp("", "redrive-e2e-")
+	// Stories wait far more than they work, so that more of them fit on the machine than it has processors.
+	err = errors.Join(err, flag.Set("test.parallel", strconv.Itoa(max(4, runtime.GOMAXPROCS(0)))))
+	if err == nil && !testing.Short() {
+		binary = filepath.Join(dir, "forwarder")
+		err = build(binary)
+	}
+	if err != nil {
+		slog.New(slog.NewTextHandler(os.Stderr, nil)).Error("no forwarder to test", "err", errors.Join(err, os.RemoveAll(dir)))
+		os.Exit(1)
+	}
+	testkit.Main(m, goleak.Cleanup(func(code int) {
+		if err := os.RemoveAll(dir); err != nil {
+			code = max(code, 1)
+		}
+		os.Exit(code)
+	}))
+}
+
+// build compiles the forwarder as make build does.
+func build(target string) error {
+	cmd := exec.Command("go", "build", "-trimpath", "-o", target, "github.com/kafka-redrive/redrive/cmd/forwarder")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the forwarder: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// seeded returns a source of random numbers whose seed stands in the log of the test.
+func seeded(t *testing.T) *rand.Rand {
+	t.Helper()
+	seed := uint64(setting(t, "REDRIVE_E2E_SEED", int(rand.Uint32())))
+	t.Logf("REDRIVE_E2E_SEED=%d", seed)
+	return rand.New(rand.NewPCG(seed, seed))
+}
+
+// setting is a number from the environment.
+func setting(t *testing.T, name string, byDefault int) int {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return byDefault
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 {
+		t.Fatalf("%s=%q: want a number", name, text)
+	}
+	return n
+}
