@@ -46,6 +46,7 @@ func (f *Forwarder) onAssigned(ctx context.Context, offsets map[string]map[int32
 			if err != nil {
 				return nil, err
 			}
+			s.topicID = view.topics[topic].ID
 			sources = append(sources, s)
 			if s.blocked != "" {
 				blocked = append(blocked, s)
@@ -72,6 +73,7 @@ func (f *Forwarder) onAssigned(ctx context.Context, offsets map[string]map[int32
 
 // survey is what the brokers say of the partitions that were assigned.
 type survey struct {
+	topics      kadm.TopicDetails
 	commits     kadm.OffsetResponses
 	start, end  kadm.ListedOffsets
 	otherGroups map[string]map[int32]string // by partition: a group with a commit there
@@ -86,6 +88,9 @@ func (f *Forwarder) survey(ctx context.Context, offsets map[string]map[int32]kgo
 	}
 	v := &survey{}
 	var err error
+	if v.topics, err = f.admin.ListTopics(ctx, topics...); err != nil {
+		return nil, fmt.Errorf("describe the topics: %w", err)
+	}
 	if v.commits, err = f.admin.FetchOffsetsForTopics(ctx, f.opts.Group, topics...); err != nil {
 		return nil, fmt.Errorf("fetch the commits of group %s: %w", f.opts.Group, err)
 	}

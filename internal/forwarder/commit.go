@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/kafka-redrive/redrive/internal/ordering"
@@ -26,7 +25,7 @@ const (
 	// many records are finished and not covered, but not faster than that. A
 	// crash sends them again.
 	commitRecords = 200
-	commitPause   = 10 * time.Millisecond
+	commitPause   = 25 * time.Millisecond
 	// minWindow is how many records a source may have finished or in flight
 	// beyond its commit at first, see source.window.
 	minWindow = 64
@@ -124,22 +123,43 @@ func (l *loop) maybeCommit() {
 
 // batch is the content of one commit.
 type batch struct {
-	sources  []*source
-	points   []ordering.Checkpoint
-	counts   []int32
-	offsets  map[string]map[int32]kgo.EpochOffset
-	metadata map[string]map[int32]string
-	began    time.Time
+	sources []*source
+	points  []ordering.Checkpoint
+	counts  []int32
+	texts   []string // the metadata
+	began   time.Time
+}
+
+// request is the batch as a request. Topics go by their id where the broker
+// knows ids, so that a commit never counts for a topic that was made again.
+func (b *batch) request(group, instanceID string) *kmsg.OffsetCommitRequest {
+	req := kmsg.NewPtrOffsetCommitRequest()
+	req.Group = group
+	if instanceID != "" {
+		req.InstanceID = &instanceID
+	}
+	index := map[string]int{}
+	for i, s := range b.sources {
+		name := s.inlet.topic
+		at, ok := index[name]
+		if !ok {
+			at = len(req.Topics)
+			index[name] = at
+			topic := kmsg.NewOffsetCommitRequestTopic()
+			topic.Topic, topic.TopicID = name, s.topicID
+			req.Topics = append(req.Topics, topic)
+		}
+		p := kmsg.NewOffsetCommitRequestTopicPartition()
+		p.Partition, p.Offset, p.Metadata = s.partition, b.points[i].Watermark, &b.texts[i]
+		req.Topics[at].Partitions = append(req.Topics[at].Partitions, p)
+	}
+	return req
 }
 
 // collect makes a batch of the dirty ones among sources; nil means all, and one
 // at least, so that the commit renews the lease. Revoked ones pass themselves.
 func (l *loop) collect(sources []*source) *batch {
-	b := &batch{
-		offsets:  map[string]map[int32]kgo.EpochOffset{},
-		metadata: map[string]map[int32]string{},
-		began:    l.now,
-	}
+	b := &batch{began: l.now}
 	if sources == nil {
 		sources = l.commit.dirty
 		if len(sources) == 0 {
@@ -181,16 +201,10 @@ func (b *batch) add(l *loop, s *source) {
 	}
 	prefix := metadataVersion + " " + strconv.Itoa(int(count)) + " "
 	point := s.order.Checkpoint(maxMetadata - len(prefix))
-	topic := s.inlet.topic
-	if b.offsets[topic] == nil {
-		b.offsets[topic] = map[int32]kgo.EpochOffset{}
-		b.metadata[topic] = map[int32]string{}
-	}
 	b.sources = append(b.sources, s)
 	b.points = append(b.points, point)
 	b.counts = append(b.counts, count)
-	b.offsets[topic][s.partition] = kgo.EpochOffset{Epoch: -1, Offset: point.Watermark}
-	b.metadata[topic][s.partition] = prefix + string(point.Done)
+	b.texts = append(b.texts, prefix+string(point.Done))
 }
 
 // parseMetadata reads what add wrote beside a commit: the partition count of
@@ -222,24 +236,20 @@ func (f *Forwarder) commitAll(ctx context.Context, sources []*source) {
 	if !f.loop.do(func() { b = f.loop.collect(sources) }) || len(b.sources) == 0 {
 		return
 	}
-	ctx = kgo.PreCommitFnContext(ctx, func(req *kmsg.OffsetCommitRequest) error {
-		for i := range req.Topics {
-			topic := &req.Topics[i]
-			for j := range topic.Partitions {
-				p := &topic.Partitions[j]
-				text := b.metadata[topic.Topic][p.Partition]
-				p.Metadata = &text
-			}
-		}
-		return nil
-	})
+	req := b.request(f.opts.Group, f.opts.InstanceID)
+	req.MemberID, req.Generation = f.consumer.GroupMetadata()
+	if req.MemberID == "" || req.Generation < 0 {
+		// Without a member's name it would be taken as an operator's.
+		f.loop.do(func() { f.loop.committed(b, nil, errors.New("the group is not joined")) })
+		return
+	}
 	refused := map[string]map[int32]error{}
-	var failed error
-	f.consumer.CommitOffsetsSync(ctx, b.offsets, func(_ *kgo.Client, req *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse, err error) {
-		if failed = err; err == nil {
-			failed = commitErrors(req, resp, refused)
-		}
-	})
+	// Not by the consumer: it sends no commit while it waits in a join, which is
+	// for a whole session when a member has died. The coordinator takes them.
+	resp, failed := req.RequestWith(ctx, f.producer)
+	if failed == nil {
+		failed = commitErrors(req, resp, refused)
+	}
 	f.loop.do(func() { f.loop.committed(b, refused, failed) })
 }
 
@@ -284,6 +294,7 @@ func (l *loop) committed(b *batch, refused map[string]map[int32]error, failed er
 		c.notBefore = l.now.Add(commitBackoff)
 	}
 	c.err = failed
+	l.f.metrics.commitSeconds.Observe(l.now.Sub(b.began).Seconds())
 	whole := failed != nil && len(refused) == 0
 	accepted := false
 	for i, s := range b.sources {

@@ -14,17 +14,18 @@ import (
 // metrics are the counters of the forwarder. What can be read off the state is
 // not kept here: see collector.
 type metrics struct {
-	forwarded    *prometheus.CounterVec
-	hopped       *prometheus.CounterVec
-	deadLettered *prometheus.CounterVec
-	refusals     *prometheus.CounterVec
-	clamped      *prometheus.CounterVec
-	inherited    *prometheus.CounterVec
-	dropped      *prometheus.CounterVec
-	lost         *prometheus.CounterVec
-	rebalances   *prometheus.CounterVec
-	commitErrors prometheus.Counter
-	inlets       []*inlet
+	forwarded     *prometheus.CounterVec
+	hopped        *prometheus.CounterVec
+	deadLettered  *prometheus.CounterVec
+	refusals      *prometheus.CounterVec
+	clamped       *prometheus.CounterVec
+	inherited     *prometheus.CounterVec
+	dropped       *prometheus.CounterVec
+	lost          *prometheus.CounterVec
+	rebalances    *prometheus.CounterVec
+	commitErrors  prometheus.Counter
+	commitSeconds prometheus.Histogram
+	inlets        []*inlet
 }
 
 func newMetrics() *metrics {
@@ -41,6 +42,10 @@ func newMetrics() *metrics {
 		dropped:      counter("redrive_records_handed_over_twice_total", "Records dropped because the same delivery of the same record is held.", "source"),
 		lost:         counter("redrive_records_lost_total", "Records that retention removed before they were read.", "source"),
 		rebalances:   counter("redrive_rebalances_total", "Changes of the assignment.", "type"),
+		commitSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "redrive_commit_duration_seconds", Help: "How long commits took, refused ones included.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
+		}),
 		commitErrors: prometheus.NewCounter(prometheus.CounterOpts{Name: "redrive_commit_errors_total", Help: "Commits that were not accepted."}),
 	}
 }
@@ -48,7 +53,7 @@ func newMetrics() *metrics {
 func (m *metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		m.forwarded, m.hopped, m.deadLettered, m.refusals, m.clamped,
-		m.inherited, m.dropped, m.lost, m.rebalances, m.commitErrors,
+		m.inherited, m.dropped, m.lost, m.rebalances, m.commitErrors, m.commitSeconds,
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -55,6 +56,7 @@ func at(unixNano int64) time.Time { return time.Unix(0, unixNano) }
 // lost. The loop owns it.
 type source struct {
 	inlet     *inlet
+	topicID   kadm.TopicID
 	partition int32
 	order     *ordering.Partition[record]
 	twins     map[identity]*held

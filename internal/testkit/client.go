@@ -140,7 +140,7 @@ func listed(offsets kadm.ListedOffsets, err error) (map[int32]int64, error) {
 
 // CommittedOffsets returns what the group has committed, with the metadata of each commit; nothing for a group that does
 // not exist. It waits until transactions that hold commits of the group are decided, and while the group has no
-// coordinator, as in the first moments of a new cluster.
+// coordinator, as in the first moments of a new cluster or after the death of a broker.
 func (c *Client) CommittedOffsets(ctx context.Context, group string) (kadm.Offsets, error) {
 	var offsets kadm.Offsets
 	var fatal error
@@ -149,7 +149,8 @@ func (c *Client) CommittedOffsets(ctx context.Context, group string) (kadm.Offse
 		if err == nil {
 			err = responses.Error()
 		}
-		if err != nil && !kerr.IsRetriable(err) {
+		// What is not an answer of a broker is a connection that broke with it: the next request goes to another one.
+		if answer, ok := errors.AsType[*kerr.Error](err); ok && !answer.Retriable {
 			fatal = err
 			return nil
 		}

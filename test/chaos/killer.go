@@ -89,20 +89,24 @@ func (r *run) inSync(ctx context.Context) error {
 	return nil
 }
 
+// killWindow is the time, from when they forward, in which a kill falls at a random moment: long enough that most find
+// the steady load of the run, and some the burst after a standstill.
+const killWindow = 15 * time.Second
+
 // killForwarders kills one forwarder, or both, at a random moment: mostly while they forward, at times while they start.
 // With both dead the commits are read while nobody can change them. At times a single one stays away until the group
 // gave its partitions to the other.
 func (r *run) killForwarders(ctx context.Context) error {
 	victims := r.victims()
-	pause, down := r.between(0, 3*time.Second), r.between(0, 1500*time.Millisecond)
+	pause, down := r.between(0, killWindow), r.between(0, 1500*time.Millisecond)
 	starting := r.random.IntN(7) == 0
 	if len(victims) == 1 && r.random.IntN(5) == 0 {
 		down += sessionTimeout + time.Second
 	}
-	if !starting {
-		if err := r.awaitForwarding(ctx); err != nil {
-			return err
-		}
+	if starting {
+		pause = r.between(0, 3*time.Second)
+	} else if err := r.awaitForwarding(ctx); err != nil {
+		return err
 	}
 	if err := sleep(ctx, pause); err != nil {
 		return err
