@@ -24,8 +24,12 @@ const (
 	// Under load a commit does not wait for the interval: it goes out when so
 	// many records are finished and not covered, but not faster than that. A
 	// crash sends them again.
-	commitRecords = 200
-	commitPause   = 25 * time.Millisecond
+	commitRecords = 100
+	commitPause   = 10 * time.Millisecond
+	// In a burst of more than that commits are spaced out: they cost the brokers
+	// as much as a batch of records does.
+	burstRecords = 2000
+	burstPause   = 25 * time.Millisecond
 	// minWindow is how many records a source may have finished or in flight
 	// beyond its commit at first, see source.window.
 	minWindow = 64
@@ -86,7 +90,11 @@ func (c *commitState) next(l *loop) time.Time {
 	case c.force:
 		return c.notBefore
 	case len(c.dirty) > 0 && (c.pressed || c.uncovered >= commitRecords):
-		return later(c.notBefore, c.last.Add(min(commitPause, l.f.opts.CommitInterval)))
+		pause := commitPause
+		if c.uncovered > burstRecords {
+			pause = burstPause
+		}
+		return later(c.notBefore, c.last.Add(min(pause, l.f.opts.CommitInterval)))
 	case len(c.dirty) > 0:
 		return later(c.notBefore, c.last.Add(l.f.opts.CommitInterval))
 	case l.heldSum > 0:
