@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -63,12 +64,7 @@ func (l *loop) markDirty(s *source) {
 }
 
 func (c *commitState) forget(s *source) {
-	for i, d := range c.dirty {
-		if d == s {
-			c.dirty = append(c.dirty[:i], c.dirty[i+1:]...)
-			return
-		}
-	}
+	c.dirty = slices.DeleteFunc(c.dirty, func(d *source) bool { return d == s })
 }
 
 // leaseFresh reports whether the last proof that the partitions are ours is
@@ -182,8 +178,8 @@ func (l *loop) collect(sources []*source) *batch {
 	}
 	for _, s := range b.sources {
 		s.dirty = false
-		l.commit.forget(s)
 	}
+	l.commit.dirty = slices.DeleteFunc(l.commit.dirty, func(s *source) bool { return !s.dirty })
 	return b
 }
 

@@ -117,7 +117,13 @@ func (r *rig) produce(topic string, n int, change func(i int, rec *kgo.Record)) 
 // await waits, in virtual time, until topic holds n records.
 func (r *rig) await(limit time.Duration, topic string, n int) []*kgo.Record {
 	r.t.Helper()
-	return r.client.WaitForRecords(limit, topic, n)
+	testkit.WaitFor(r.t, limit, fmt.Sprintf("%d records in %s", n, topic), func(context.Context) error {
+		if have := sum(r.client.EndOffsets(topic)); have < int64(n) {
+			return fmt.Errorf("%d records are there", have)
+		}
+		return nil
+	})
+	return r.client.ReadAll(topic, kgo.ReadCommitted())
 }
 
 func header(r *kgo.Record, name string) (string, int) {

@@ -81,7 +81,7 @@ func (r *rig) member() *member {
 // then looks at every topic. (Leaders that really move are for real Kafka: the
 // fake one can send a client into an endless loop with them.)
 func TestAnyScheduleOfFaultsLosesNothing(t *testing.T) {
-	seeds := 12
+	seeds := 8
 	if text := os.Getenv("REDRIVE_TEST_SEEDS"); text != "" {
 		var err error
 		if seeds, err = strconv.Atoi(text); err != nil {
