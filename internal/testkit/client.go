@@ -144,15 +144,25 @@ func listed(offsets kadm.ListedOffsets, err error) (map[int32]int64, error) {
 func (c *Client) CommittedOffsets(ctx context.Context, group string) (kadm.Offsets, error) {
 	var offsets kadm.Offsets
 	var fatal error
+	admin, closeFresh := c.admin, func() {}
+	defer func() { closeFresh() }()
 	err := Await(ctx, func(ctx context.Context) error {
-		responses, err := c.admin.FetchOffsets(kadm.RequireStable(ctx), group)
+		responses, err := admin.FetchOffsets(kadm.RequireStable(ctx), group)
 		if err == nil {
 			err = responses.Error()
 		}
-		// What is not an answer of a broker is a connection that broke with it: the next request goes to another one.
 		if answer, ok := errors.AsType[*kerr.Error](err); ok && !answer.Retriable {
 			fatal = err
 			return nil
+		} else if err != nil && !ok {
+			// The coordinator died, and the client may go on asking it. A new one asks who it is now.
+			closeFresh()
+			closeFresh = func() {}
+			fresh, err := c.connect()
+			if err != nil {
+				return err
+			}
+			admin, closeFresh = kadm.NewClient(fresh), fresh.Close
 		}
 		offsets = responses.Offsets()
 		return err
