@@ -132,7 +132,7 @@ func (f *Forwarder) start(ctx context.Context, v *survey, topic string, partitio
 			done = done.Above(at)
 		}
 		s := newSource(in, partition, ordering.New[record](at, done))
-		s.originPartitions, s.committed = count, commit.At
+		s.originPartitions = count
 		if at < first.Offset || at > last.Offset {
 			s.blocked, s.undecided = IssueOffsetOutOfRange, true
 			s.detail = fmt.Sprintf("the commit stands at %d, the topic holds %d to %d", commit.At, first.Offset, last.Offset)
@@ -147,7 +147,7 @@ func (f *Forwarder) start(ctx context.Context, v *survey, topic string, partitio
 	// The watermark of a source without a commit is dirty from the start: a
 	// partition whose records all wait must not look new after a crash.
 	s := newSource(in, partition, ordering.New[record](first.Offset, nil))
-	s.originPartitions, s.committed, s.fresh = count, -1, true
+	s.originPartitions, s.fresh = count, true
 	if first.Offset != last.Offset {
 		why, err := f.notNew(ctx, v, topic, partition, first.Offset)
 		if err != nil {

@@ -313,7 +313,6 @@ func (l *loop) committed(b *batch, refused map[string]map[int32]error, failed er
 		c.uncovered -= int(b.points[i].Covered - s.covered)
 		s.covered = b.points[i].Covered
 		s.resize(l.f)
-		s.committed = b.points[i].Watermark
 		if b.counts[i] > 0 {
 			s.originPartitions = b.counts[i]
 		}

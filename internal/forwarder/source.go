@@ -98,9 +98,8 @@ type source struct {
 	limited bool
 
 	// Commit state, see commit.go.
-	dirty     bool
-	covered   uint64
-	committed int64
+	dirty   bool
+	covered uint64
 }
 
 func newSource(in *inlet, partition int32, order *ordering.Partition[record]) *source {

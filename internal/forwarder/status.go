@@ -2,7 +2,6 @@ package forwarder
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -97,18 +96,6 @@ func (f *Forwarder) Status() Status {
 	f.loop.ask(func() { status = f.loop.status() })
 	return status
 }
-
-// Ping asks any broker for an answer. It blocks until one answers or ctx ends.
-func (f *Forwarder) Ping(ctx context.Context) error {
-	if err := f.producer.Ping(ctx); err != nil {
-		return fmt.Errorf("no broker answers: %w", err)
-	}
-	return nil
-}
-
-// Beat is when the loop last turned. It turns at least once an hour, and at
-// once for every Status.
-func (f *Forwarder) Beat() time.Time { return time.Unix(0, f.loop.beat.Load()) }
 
 func (l *loop) status() Status {
 	status := Status{Running: true, Assigned: l.assigned}
