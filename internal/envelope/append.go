@@ -13,12 +13,13 @@ const maxFormatted = len(timeLayout)
 // Append writes the headers of the record's next copy to dst and returns the extended slice. Headers are those that were
 // parsed. Foreign headers and unknown own ones are taken over untouched, in place. Every own header that the kind keeps
 // stands once, at the place of its first occurrence; those that are new follow at the end, always in the same order.
-// Values that were not accepted are listed in redrive-rejected, but for a Return.
+// Values that were not accepted are listed in redrive-rejected, but for a Return. After Shorten the texts that it names are
+// left out.
 //
 // Values are shared with the parsed headers, never with the Envelope, which may be reused while the copy is in flight.
 // Nothing is allocated if dst has room, no value was set and none was rejected.
 func (e *Envelope) Append(dst, headers []kgo.RecordHeader, kind Kind) []kgo.RecordHeader {
-	keeps := kind.keeps()
+	keeps := kind.keeps() &^ e.leftOut
 	pending := e.accepted & keeps
 	var buf []byte
 	if n := bits.OnesCount32(uint32(pending & e.changed)); n > 0 {

@@ -116,7 +116,8 @@ type Envelope struct {
 	// Attempt is 0 if none was accepted; AttemptState tells that from an accepted 0.
 	Attempt      int
 	AttemptState State
-	// Deliveries is 0 if none was accepted.
+	// Deliveries is 0 if none was accepted. A number beyond MaxCount is MaxCount: taken for none it would disarm the
+	// loop guard.
 	Deliveries int
 
 	// AvailableAt is meaningful only if AvailableAtState is Valid.
@@ -145,6 +146,8 @@ type Envelope struct {
 	// is formatted from the fields above because a Set method stored it there, and moved those whose value is not that
 	// of their first occurrence, because a repeat or a Set method brought it.
 	seen, accepted, changed, moved headerSet
+	// leftOut has the headers that no copy carries, because Shorten was called.
+	leftOut headerSet
 
 	// names holds what lookup found for the first headers parsed, and first and count say which slice that was, so that
 	// Append need not look the same names up again.
@@ -175,7 +178,7 @@ func (e *Envelope) Parse(headers []kgo.RecordHeader) {
 	e.Reason = ""
 	e.ReplayCount = 0
 	e.LaneOffset = -1
-	e.seen, e.accepted, e.changed, e.moved = 0, 0, 0, 0
+	e.seen, e.accepted, e.changed, e.moved, e.leftOut = 0, 0, 0, 0, 0
 	e.rejections, e.overflow = e.rejections[:0], 0
 
 	e.first, e.count = nil, len(headers)
@@ -291,7 +294,7 @@ func (e *Envelope) accept(h header, v []byte) bool {
 	case deliveries:
 		n, ok := parseInt(v, MaxCount)
 		if !ok {
-			return false
+			return e.acceptHuge(v)
 		}
 		e.Deliveries = int(n)
 	case availableAt:
@@ -336,9 +339,20 @@ func (e *Envelope) accept(h header, v []byte) bool {
 		}
 		e.LaneOffset = n
 	default:
-		// Error texts are cut when they are written, redrive-rejected is checked when it is written, and the lane's
-		// headers mean nothing outside of a lane.
+		// Error texts are cut when they are written, redrive-rejected is checked when it is written, and the headers of
+		// lanes and of pointer letters mean nothing anywhere else.
 	}
+	return true
+}
+
+// acceptHuge takes a count of deliveries that parseInt refused for the largest one, if it is a number at all. The value
+// itself is not accepted.
+func (e *Envelope) acceptHuge(v []byte) bool {
+	if _, ok := saturatingInt(v); !ok {
+		return false
+	}
+	e.SetDeliveries(MaxCount)
+	e.reject(deliveries, v)
 	return true
 }
 
@@ -365,7 +379,7 @@ func (e *Envelope) Verdict() Reason {
 func (e *Envelope) Value(name string) []byte {
 	h := lookup(name)
 	switch {
-	case h == unknown:
+	case h == unknown, e.leftOut.has(h):
 		return nil
 	case h == rejected:
 		return e.rejectedValue()

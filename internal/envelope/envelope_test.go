@@ -77,6 +77,9 @@ func contract() []struct {
 		{h(HeaderKey, "a2V5"), false, false, false},
 		{h(HeaderValueNull, "1"), false, false, false},
 		{h(HeaderHeld, "orders.dlt/0/9"), false, false, false},
+		{h(HeaderLetterSource, "orders.retry/0/9"), false, false, false},
+		{h(HeaderLetterDigest, "sha256:00"), false, false, false},
+		{h(HeaderLetterBytes, "1048577"), false, false, false},
 		{h(HeaderRejected, `[{"name":"redrive-attempt","value":"eA=="}]`), false, true, true},
 	}
 }
@@ -263,7 +266,7 @@ func TestUntrustedValuesAreNotAccepted(t *testing.T) {
 		HeaderOriginalTimestamp:  {"", "0", "yesterday"},
 		HeaderOriginalPartitions: {"", "0", "-8", "2147483648"},
 		HeaderAttempt:            {"", "-1", "one", "1000000001", "9223372036854775807", "99999999999999999999999", "\x00\x00\x00\x01"},
-		HeaderDeliveries:         {"", "-1", "9223372036854775807"},
+		HeaderDeliveries:         {"", "-1", "+1000", "1e9", "many", "1000000000000000000000x"},
 		HeaderAvailableAt:        {"", "0", "9223372036854775807", "NaN", "2026-02-31T00:00:00.000Z", "\x00"},
 		HeaderFailedAt:           {"", "then"},
 		HeaderGroup:              {long, "\xff"},
@@ -413,6 +416,133 @@ func TestCountersStopAtTheirLimitInsteadOfWrapping(t *testing.T) {
 	again := parsed(e.Append(nil, nil, Hop)...)
 	if again.Attempt != MaxCount || again.Deliveries != MaxCount {
 		t.Errorf("attempt %d, deliveries %d", again.Attempt, again.Deliveries)
+	}
+}
+
+func TestADeliveriesCountBeyondAllBoundsIsTheLargestOne(t *testing.T) {
+	t.Parallel()
+	for _, huge := range []string{"1000000001", "9223372036854775807", "9223372036854775808", strings.Repeat("9", 500_000)} {
+		in := []kgo.RecordHeader{h(HeaderDeliveries, huge)}
+		e := parsed(in...)
+		if e.Deliveries != MaxCount || e.Rejections() != 1 {
+			t.Errorf("%d digits: deliveries %d, %d rejections", len(huge), e.Deliveries, e.Rejections())
+		}
+		wantHeaders(t, e.Append(nil, in, Return), h(HeaderDeliveries, "1000000000"))
+	}
+	// The first well-formed value counts, as of any header, and a huge number is one.
+	if e := parsed(h(HeaderDeliveries, "many"), h(HeaderDeliveries, "9999999999"), h(HeaderDeliveries, "1")); e.Deliveries != MaxCount {
+		t.Errorf("deliveries %d", e.Deliveries)
+	}
+	if e := parsed(h(HeaderDeliveries, "1000000000")); e.Deliveries != MaxCount || e.Rejections() != 0 {
+		t.Errorf("the largest count itself: %d, %d rejections", e.Deliveries, e.Rejections())
+	}
+}
+
+func TestShortenLeavesOutWhatOnlyPeopleRead(t *testing.T) {
+	t.Parallel()
+	in := []kgo.RecordHeader{
+		h("a", "1"), h(HeaderErrorMessage, strings.Repeat("trace ", 10_000)), h(HeaderErrorType, "Boom"), h(HeaderConsumer, "orders-0"),
+		h(HeaderGroup, "billing"), h(HeaderRejected, "[]"), h(HeaderAttempt, "-1"), h(HeaderMessageID, "id"),
+	}
+	e := parsed(in...)
+	if !e.Shorten() {
+		t.Error("nothing to leave out was found")
+	}
+	if e.Shorten() {
+		t.Error("the second time there is nothing left")
+	}
+	for _, kind := range []Kind{Return, Hop, Letter} {
+		wantHeaders(t, e.Append(nil, in, kind), h("a", "1"), h(HeaderGroup, "billing"), h(HeaderMessageID, "id"))
+	}
+	// What is set later is left out as well, or the copy would be too large again.
+	e.SetError("RECORD_TOO_LARGE", "refused")
+	wantHeaders(t, e.Append(nil, in, Letter), h("a", "1"), h(HeaderGroup, "billing"), h(HeaderMessageID, "id"))
+	if v := e.Value(HeaderErrorMessage); v != nil {
+		t.Errorf("the next copy would carry the message %q", v)
+	}
+	// The next record is not shortened.
+	e.Parse(in[:3])
+	wantHeaders(t, e.Append(nil, in[:3], Letter), h("a", "1"), h(HeaderErrorMessage, strings.Repeat("trace ", 10_000)[:MaxText]), h(HeaderErrorType, "Boom"))
+
+	for _, small := range [][]kgo.RecordHeader{nil, {h("a", "1"), h(HeaderMessageID, "id"), h(HeaderAttempt, "1")}} {
+		if parsed(small...).Shorten() {
+			t.Errorf("%v becomes smaller", show(small))
+		}
+	}
+	if !parsed(h(HeaderAttempt, "x")).Shorten() {
+		t.Error("the list of rejected values is not counted")
+	}
+}
+
+func TestTextsThatAreSetStayWithinTheirLimit(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("\u20ac", MaxText) + "\xff"
+	e := parsed()
+	e.SetMessageID(long)
+	e.SetConsumer(long, long)
+	e.SetError(long, long)
+	e.SetReplay(long, 1, long)
+	out := e.Append(nil, nil, Letter)
+	for _, h := range out {
+		if len(h.Value) > MaxText {
+			t.Errorf("%s has %d bytes", h.Key, len(h.Value))
+		}
+	}
+	if again := parsed(out...); again.Rejections() != 0 || !bytes.Equal(again.MessageID, e.MessageID) {
+		t.Errorf("%d of the values are not accepted, id %q", again.Rejections(), again.MessageID)
+	}
+}
+
+// What our headers add to a record is bounded, however often it fails and is replayed and however long its traces are.
+func TestHeadersStayBoundedOverFailuresAndReplaysWithLongTraces(t *testing.T) {
+	t.Parallel()
+	sizeOf := func(headers []kgo.RecordHeader) (n int) {
+		for _, h := range headers {
+			n += len(h.Key) + len(h.Value)
+		}
+		return n
+	}
+	const foreign = 200
+	headers := []kgo.RecordHeader{h("payload", strings.Repeat("x", foreign-len("payload")))}
+	trace := strings.Repeat("at com.example.Handler.handle(Handler.java:42)\n", 700)
+	largest := map[Kind]int{}
+	var e Envelope
+	write := func(kind Kind) {
+		headers = e.Append(nil, headers, kind)
+		largest[kind] = max(largest[kind], sizeOf(headers)-foreign)
+		e.Parse(headers)
+	}
+	for cycle := range 200 {
+		// The consumer adds its headers without a look at those that are there.
+		headers = append(headers,
+			h(HeaderErrorType, trace), h(HeaderErrorMessage, trace), h(HeaderConsumer, trace), h(HeaderFailedAt, "2026-03-04T05:06:08.000Z"),
+			h(HeaderAction, trace), h(HeaderOriginalTopic, "orders"), h(HeaderGroup, "billing"))
+		e.Parse(headers)
+		e.SetAttempt(e.Attempt + 1)
+		e.SetDeliveries(e.Deliveries + 1)
+		e.EnsureMessageID("orders.retry", 0, int64(cycle))
+		e.SetAvailableAt(time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC))
+		write(Hop)
+		write(Return)
+		if cycle%4 == 3 {
+			e.SetReason(ReasonExhausted)
+			write(Letter)
+			e.SetAttempt(0)
+			e.SetReplay("job-7", cycle, "orders.dlt/0/9")
+			write(Return)
+		}
+	}
+	for kind, limit := range map[Kind]int{Return: 512, Hop: 3*MaxText + MaxRejected + 1024, Letter: 3*MaxText + MaxRejected + 1024} {
+		if largest[kind] > limit {
+			t.Errorf("kind %d: headers of %d bytes were added, want at most %d", kind, largest[kind], limit)
+		}
+	}
+	// What is there when a copy does not fit: a few short names and numbers.
+	e.SetError(trace, trace)
+	e.SetConsumer(trace, "billing")
+	e.Shorten()
+	if n := sizeOf(e.Append(nil, headers, Letter)) - foreign; n > 640 {
+		t.Errorf("a shortened letter has %d bytes of ours", n)
 	}
 }
 

@@ -3,6 +3,7 @@ package envelope
 import (
 	"bytes"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -123,6 +124,12 @@ func checkHeaders(t failer, in []kgo.RecordHeader) {
 		if again := e.Append(nil, out, kind); !equal(out, again) {
 			t.Fatalf("kind %d: no fixed point\nin:  %q\nout: %q\nout: %q", kind, show(in), show(out), show(again))
 		}
+		e.Parse(in)
+		smaller := e.Shorten()
+		short := e.Append(nil, in, kind)
+		if !equal(foreign(in), foreign(short)) || len(short) > len(out) || !smaller && !equal(out, short) {
+			t.Fatalf("kind %d: shortened (%v)\nin:    %q\nout:   %q\nshort: %q", kind, smaller, show(in), show(out), show(short))
+		}
 	}
 	if !equal(before, in) {
 		t.Fatalf("the input changed: %q, was %q", show(in), show(before))
@@ -152,6 +159,7 @@ func FuzzParse(f *testing.F) {
 	f.Add(encodeHeaders(all))
 	f.Add(encodeHeaders(append(all, all...)))
 	f.Add(encodeHeaders([]kgo.RecordHeader{h("a", "1"), {Key: "a"}, h(HeaderAttempt, "-1"), h(HeaderAttempt, "1"), h(HeaderAvailableAt, "x"), h("", "")}))
+	f.Add(encodeHeaders([]kgo.RecordHeader{h(HeaderDeliveries, "99999999999999999999"), h(HeaderDeliveries, "1"), h(HeaderLetterSource, "orders.dlt/0/9")}))
 	f.Add(encodeHeaders([]kgo.RecordHeader{h(HeaderRejected, "[]"), h(HeaderRejected, `[{"omitted":3}]`), h(HeaderErrorMessage, "\xff\xfe")}))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		checkHeaders(t, decodeHeaders(data))
@@ -165,6 +173,7 @@ func drawHeaders(t *rapid.T) []kgo.RecordHeader {
 			"", "0", "1", "2", "007", "-1", "1000000000", "9223372036854775807", "9223372036854775808", "NaN", "dead", "retry", "outage", "poison",
 			"permanent", "exhausted", "10s", "90", "2d", "orders", "orders/3/42", "2026-03-04T05:06:07.089Z", "2026-03-04T06:06:07.089+01:00",
 			"9999-12-31T23:59:59.999Z", "[]", `[{"name":"redrive-attempt","value":"eA=="}]`, `[{"omitted":1000000000}]`, "\xff\x00\xfe",
+			"99999999999999999999", strings.Repeat("9", 5000),
 		}),
 		rapid.Map(rapid.SliceOfN(rapid.Byte(), 0, 40), func(b []byte) string { return string(b) }),
 		rapid.Map(rapid.IntRange(1000, 5000), func(n int) string { return string(bytes.Repeat([]byte("\u20ac"), n/3)) }),

@@ -53,6 +53,12 @@ const (
 	HeaderValueNull = "redrive-value-null"
 	// HeaderHeld is the dead-letter position of a head that waits for an operator inside a lane.
 	HeaderHeld = "redrive-held"
+	// HeaderLetterSource is the position of the record for which a pointer letter stands.
+	HeaderLetterSource = "redrive-letter-source"
+	// HeaderLetterDigest is the digest of the record for which a pointer letter stands.
+	HeaderLetterDigest = "redrive-letter-digest"
+	// HeaderLetterBytes is the size of the record for which a pointer letter stands.
+	HeaderLetterBytes = "redrive-letter-bytes"
 	// HeaderRejected lists the control headers that were not accepted (JSON, at most MaxRejected bytes).
 	HeaderRejected = "redrive-rejected"
 )
@@ -85,6 +91,9 @@ const (
 	laneKey
 	laneValueNull
 	laneHeld
+	letterSource
+	letterDigest
+	letterBytes
 	rejected
 
 	headerCount
@@ -114,11 +123,15 @@ const (
 	keptOnLetter = keptOnReturn | lastFailure | 1<<reason | 1<<rejected
 
 	// inheritable is what a stream processor copies from an input record that had been through Redrive: all that a
-	// return keeps, but for the group, which whoever hands a record over writes itself.
-	inheritable = keptOnReturn &^ (1 << group)
+	// return keeps, but for the group, which whoever hands a record over writes itself, and for the deliveries: a loop
+	// through several topics is one that only a count which nobody sets back can end.
+	inheritable = keptOnReturn &^ (1<<group | 1<<deliveries)
 
 	// cutTexts are for people to read. They are shortened where needed; all other texts are taken whole or not at all.
 	cutTexts headerSet = 1<<errorType | 1<<errorMessage | 1<<consumer
+
+	// freeTexts are of use to people only. A copy that is too large for its topic goes without them.
+	freeTexts = cutTexts | 1<<rejected
 )
 
 // Kind is what a record is written as. It decides which own headers stay.
@@ -198,6 +211,12 @@ func lookup(name string) header {
 		return laneValueNull
 	case HeaderHeld:
 		return laneHeld
+	case HeaderLetterSource:
+		return letterSource
+	case HeaderLetterDigest:
+		return letterDigest
+	case HeaderLetterBytes:
+		return letterBytes
 	case HeaderRejected:
 		return rejected
 	}
@@ -255,6 +274,12 @@ func (h header) name() string {
 		return HeaderValueNull
 	case laneHeld:
 		return HeaderHeld
+	case letterSource:
+		return HeaderLetterSource
+	case letterDigest:
+		return HeaderLetterDigest
+	case letterBytes:
+		return HeaderLetterBytes
 	case rejected:
 		return HeaderRejected
 	default:

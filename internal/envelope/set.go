@@ -5,9 +5,10 @@ import (
 	"time"
 )
 
-// setText stores a text that the next copy carries.
+// setText stores a text that the next copy carries, cut to MaxText bytes of UTF-8: what is longer would not be accepted
+// by whoever reads the copy.
 func (e *Envelope) setText(h header, v []byte) {
-	e.raw[h] = v
+	e.raw[h] = cutText(v)
 	e.accepted |= 1 << h
 	e.moved |= 1 << h
 }
@@ -24,10 +25,10 @@ func (e *Envelope) drop(h header) {
 	e.changed &^= 1 << h
 }
 
-// SetMessageID names the message.
+// SetMessageID names the message. A name beyond MaxText bytes is cut.
 func (e *Envelope) SetMessageID(id string) {
-	e.MessageID = []byte(id)
-	e.setText(messageID, e.MessageID)
+	e.setText(messageID, []byte(id))
+	e.MessageID = e.raw[messageID]
 }
 
 // EnsureMessageID names the message by its origin position if it has no name yet. Without a complete origin position it
@@ -121,13 +122,13 @@ func (e *Envelope) SetFailedAt(t time.Time) {
 
 // SetError describes the last failure. Both texts are cut to MaxText bytes of UTF-8.
 func (e *Envelope) SetError(errType, message string) {
-	e.setText(errorType, cutText([]byte(errType)))
-	e.setText(errorMessage, cutText([]byte(message)))
+	e.setText(errorType, []byte(errType))
+	e.setText(errorMessage, []byte(message))
 }
 
 // SetConsumer names the member and the group that failed last.
 func (e *Envelope) SetConsumer(member, groupName string) {
-	e.setText(consumer, cutText([]byte(member)))
+	e.setText(consumer, []byte(member))
 	e.setText(group, []byte(groupName))
 }
 
@@ -156,9 +157,18 @@ func (e *Envelope) RejectAvailableAt() {
 	e.AvailableAt, e.AvailableAtState = time.Time{}, Unreadable
 }
 
+// Shorten leaves out of every copy, until the next Parse, what only people read: error type, error message, consumer and
+// the list of rejected values. It is for a copy that is too large for its topic. It reports whether a hop or a letter
+// becomes smaller by it; a return carries none of these.
+func (e *Envelope) Shorten() bool {
+	smaller := (e.accepted&^e.leftOut)&freeTexts != 0 || (len(e.rejections) > 0 && !e.leftOut.has(rejected))
+	e.leftOut = freeTexts
+	return smaller
+}
+
 // Inherit makes the record a new one, for own headers that a stream processor copied from its input: message id, origin
-// position, attempt, deliveries, replay and lane offset are gone, and the old values are listed in redrive-rejected. What
-// the consumer said about its failure stays.
+// position, attempt, replay and lane offset are gone, and the old values are listed in redrive-rejected. What the consumer
+// said about its failure stays, and so does the count of deliveries, the loop guard.
 func (e *Envelope) Inherit() {
 	for h := range headerCount {
 		if !inheritable.has(h) || !e.accepted.has(h) {
@@ -175,7 +185,6 @@ func (e *Envelope) Inherit() {
 	e.OriginalTimestamp = time.Time{}
 	e.OriginalPartitions = 0
 	e.Attempt, e.AttemptState = 0, Absent
-	e.Deliveries = 0
 	e.ReplayCount = 0
 	e.LaneOffset = -1
 }

@@ -108,6 +108,17 @@ func nanos(t time.Time) int64 {
 	return t.UnixNano()
 }
 
+// Skip says that the offsets below next which were not added need no work: the
+// topic does not have them any more.
+func (p *Partition[T]) Skip(next int64) {
+	if next <= p.next {
+		return
+	}
+	p.next = next
+	p.done = p.done.Above(next)
+	p.advance()
+}
+
 // Ready returns the record that is to be released next, without releasing it,
 // or nil if none is due at now.
 func (p *Partition[T]) Ready(now time.Time) *Held[T] {

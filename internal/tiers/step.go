@@ -35,6 +35,12 @@ type Step struct {
 	Clamped bool
 	// Inherited means that the record came with another record's headers and is treated as new.
 	Inherited bool
+	// LoopGuard means that the record is dead because it has failed MaxDeliveries times, over all replays. The reason is
+	// exhausted then. A record whose ladder is used up as well is not counted here.
+	LoopGuard bool
+	// Rejected means that a control header of the record has a value that was not accepted. It counts as absent then, but
+	// for what Clamped, Inherited and a reason of malformed say.
+	Rejected bool
 }
 
 // Kind returns what the step's copy is written as.
@@ -53,7 +59,7 @@ func (s Step) Kind() envelope.Kind {
 // now; random returns numbers in [0, 1) and is called only for a tier with jitter. What changes is set in e: attempt,
 // deliveries, available-at or reason, and the loss of inherited headers.
 func (p *Policy) FromInbox(e *envelope.Envelope, arrival, now time.Time, random func() float64) Step {
-	step := Step{Due: now}
+	step := Step{Due: now, Rejected: e.Rejections() > 0}
 	if p.inherited(e) {
 		e.Inherit()
 		step.Inherited = true
@@ -74,6 +80,9 @@ func (p *Policy) FromInbox(e *envelope.Envelope, arrival, now time.Time, random 
 	case verdict != "":
 		return p.bury(step, e, verdict)
 	case len(p.tiers) == 0, failed >= p.maxAttempts && !outage:
+		return p.bury(step, e, envelope.ReasonExhausted)
+	case p.loops(e):
+		step.LoopGuard = true
 		return p.bury(step, e, envelope.ReasonExhausted)
 	}
 
@@ -108,6 +117,12 @@ func (p *Policy) isHome(e *envelope.Envelope) bool {
 	return e.OriginalTopic == nil || string(e.OriginalTopic) == p.origin || string(e.OriginalTopic) == p.returnTo
 }
 
+// loops tells whether the record has failed as often as any record may. The attempt is a lower bound of the deliveries,
+// and the only count that a writer of tiers keeps.
+func (p *Policy) loops(e *envelope.Envelope) bool {
+	return max(e.Deliveries, e.Attempt) >= p.maxDeliveries
+}
+
 // wish returns how long after its arrival in the inbox the record wants to wait, if it says so: the longer of retry-after
 // and an available-at that lies ahead, within the longest wait allowed.
 func (p *Policy) wish(e *envelope.Envelope, arrival time.Time) (wish time.Duration, wished, clamped bool) {
@@ -140,7 +155,7 @@ func (p *Policy) FromTier(tier int, e *envelope.Envelope, arrival, now time.Time
 	if e.AttemptState != envelope.Valid {
 		e.SetAttempt(tier + 1)
 	}
-	step := Step{Due: now}
+	step := Step{Due: now, Rejected: e.Rejections() > 0}
 	switch verdict := e.Verdict(); {
 	case verdict != "":
 		return p.bury(step, e, verdict)
@@ -150,6 +165,9 @@ func (p *Policy) FromTier(tier int, e *envelope.Envelope, arrival, now time.Time
 		return p.bury(step, e, envelope.ReasonMalformed)
 	case !p.isHome(e):
 		return p.bury(step, e, envelope.ReasonUnroutable)
+	case p.loops(e):
+		step.LoopGuard = true
+		return p.bury(step, e, envelope.ReasonExhausted)
 	}
 
 	t := p.tiers[tier]

@@ -1,13 +1,11 @@
 package tiers
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"pgregory.net/rapid"
 
 	"github.com/kafka-redrive/redrive/internal/envelope"
 )
@@ -154,6 +152,7 @@ func TestFromInbox(t *testing.T) {
 	}
 	clamped := func(s Step) Step { s.Clamped = true; return s }
 	inherited := func(s Step) Step { s.Inherited = true; return s }
+	rejected := func(s Step) Step { s.Rejected = true; return s }
 	dead := func(r envelope.Reason) Step { return Step{To: ToDeadLetters, Due: now, Reason: r} }
 
 	for _, test := range []struct {
@@ -168,19 +167,19 @@ func TestFromInbox(t *testing.T) {
 		{"third failure", []kgo.RecordHeader{h(attemptHeader, "2")}, toTier(2, 10*time.Minute), 3, 1},
 		{"last failure", []kgo.RecordHeader{h(attemptHeader, "3")}, dead(envelope.ReasonExhausted), 4, 1},
 		{"forged attempt", []kgo.RecordHeader{h(attemptHeader, "1000000000")}, dead(envelope.ReasonExhausted), envelope.MaxCount, 1},
-		{"unreadable attempt", []kgo.RecordHeader{h(attemptHeader, "9223372036854775807")}, toTier(0, 10*time.Second), 1, 1},
-		{"negative attempt", []kgo.RecordHeader{h(attemptHeader, "-5")}, toTier(0, 10*time.Second), 1, 1},
+		{"unreadable attempt", []kgo.RecordHeader{h(attemptHeader, "9223372036854775807")}, rejected(toTier(0, 10*time.Second)), 1, 1},
+		{"negative attempt", []kgo.RecordHeader{h(attemptHeader, "-5")}, rejected(toTier(0, 10*time.Second)), 1, 1},
 
 		{"verdict dead", []kgo.RecordHeader{h(action, "dead")}, dead(envelope.ReasonPermanent), 1, 1},
 		{"verdict poison", []kgo.RecordHeader{h(reason, "poison"), h(attemptHeader, "1")}, dead(envelope.ReasonPoison), 2, 1},
-		{"unknown action", []kgo.RecordHeader{h(action, "explode")}, toTier(0, 10*time.Second), 1, 1},
+		{"unknown action", []kgo.RecordHeader{h(action, "explode")}, rejected(toTier(0, 10*time.Second)), 1, 1},
 		{"outage", []kgo.RecordHeader{h(action, "outage")}, toTier(0, 10*time.Second), 0, 1},
 		{"outage at the last attempt", []kgo.RecordHeader{h(action, "outage"), h(attemptHeader, "3")}, toTier(2, 10*time.Minute), 3, 1},
 
 		{"own origin", []kgo.RecordHeader{h(topicHeader, "orders"), h(attemptHeader, "1")}, toTier(1, time.Minute), 2, 1},
 		{"own return topic", []kgo.RecordHeader{h(topicHeader, "orders.billing"), h(attemptHeader, "1")}, toTier(1, time.Minute), 2, 1},
 		{"inherited", []kgo.RecordHeader{h(topicHeader, "payments"), h(attemptHeader, "3")}, inherited(toTier(0, 10*time.Second)), 1, 1},
-		{"inherited, unreadable", []kgo.RecordHeader{h(topicHeader, ""), h(attemptHeader, "3")}, inherited(toTier(0, 10*time.Second)), 1, 1},
+		{"inherited, unreadable", []kgo.RecordHeader{h(topicHeader, ""), h(attemptHeader, "3")}, rejected(inherited(toTier(0, 10*time.Second))), 1, 1},
 		{"inherited, verdict", []kgo.RecordHeader{h(topicHeader, "payments"), h(reason, "poison")}, inherited(dead(envelope.ReasonPoison)), 1, 1},
 
 		{"wish", []kgo.RecordHeader{h(retryAfter, "30s")}, toTier(1, 30*time.Second), 1, 1},
@@ -189,16 +188,16 @@ func TestFromInbox(t *testing.T) {
 		{"wish at the limit", []kgo.RecordHeader{h(retryAfter, "10m")}, toTier(2, 10*time.Minute), 1, 1},
 		{"wish beyond the limit", []kgo.RecordHeader{h(retryAfter, "10m0.001s")}, clamped(toTier(2, 10*time.Minute)), 1, 1},
 		{"wish for ever", []kgo.RecordHeader{h(retryAfter, "9223372036854775807")}, clamped(toTier(2, 10*time.Minute)), 1, 1},
-		{"unreadable wish", []kgo.RecordHeader{h(retryAfter, "-5")}, clamped(toTier(0, 10*time.Second)), 1, 1},
+		{"unreadable wish", []kgo.RecordHeader{h(retryAfter, "-5")}, rejected(clamped(toTier(0, 10*time.Second))), 1, 1},
 		{"wish burns the attempt", []kgo.RecordHeader{h(retryAfter, "5"), h(attemptHeader, "3")}, dead(envelope.ReasonExhausted), 4, 1},
 		{"future available-at", []kgo.RecordHeader{h(availableAt, at(arrival.Add(90*time.Second)))}, toTier(2, 90*time.Second), 1, 1},
 		{"past available-at", []kgo.RecordHeader{h(availableAt, at(arrival.Add(-time.Hour)))}, toTier(0, 10*time.Second), 1, 1},
 		{"far available-at", []kgo.RecordHeader{h(availableAt, "9999-12-31T23:59:59.999Z")}, clamped(toTier(2, 10*time.Minute)), 1, 1},
-		{"unreadable available-at", []kgo.RecordHeader{h(availableAt, "NaN")}, clamped(toTier(0, 10*time.Second)), 1, 1},
+		{"unreadable available-at", []kgo.RecordHeader{h(availableAt, "NaN")}, rejected(clamped(toTier(0, 10*time.Second))), 1, 1},
 		{
 			"conflicting available-at",
 			[]kgo.RecordHeader{h(availableAt, at(arrival)), h(availableAt, at(arrival.Add(time.Minute)))},
-			clamped(toTier(0, 10*time.Second)), 1, 1,
+			rejected(clamped(toTier(0, 10*time.Second))), 1, 1,
 		},
 		{
 			"the later of two wishes, the other way",
@@ -254,6 +253,7 @@ func TestFromTier(t *testing.T) {
 	now := arrival.Add(3 * time.Second)
 	back := func(due time.Duration) Step { return Step{Due: arrival.Add(due), AvailableAt: arrival.Add(due)} }
 	clamped := func(s Step) Step { s.Clamped = true; return s }
+	rejected := func(s Step) Step { s.Rejected = true; return s }
 	dead := func(r envelope.Reason) Step { return Step{To: ToDeadLetters, Due: now, Reason: r} }
 	due := func(d time.Duration) kgo.RecordHeader { return h(availableAt, at(arrival.Add(d))) }
 
@@ -271,7 +271,7 @@ func TestFromTier(t *testing.T) {
 		{"past", 0, []kgo.RecordHeader{due(-time.Hour)}, Step{Due: arrival, AvailableAt: arrival.Add(-time.Hour)}, 1},
 		{"attempt of the writer", 0, []kgo.RecordHeader{h(envelope.HeaderAttempt, "7")}, back(10 * time.Second), 7},
 		{"attempt 0 of an outage", 0, []kgo.RecordHeader{h(envelope.HeaderAttempt, "0")}, back(10 * time.Second), 0},
-		{"unreadable attempt", 1, []kgo.RecordHeader{h(envelope.HeaderAttempt, "x")}, back(time.Minute), 2},
+		{"unreadable attempt", 1, []kgo.RecordHeader{h(envelope.HeaderAttempt, "x")}, rejected(back(time.Minute)), 2},
 
 		{"a clock a little off", 0, []kgo.RecordHeader{due(14 * time.Second)}, back(14 * time.Second), 1},
 		{"shorter in a long tier", 2, []kgo.RecordHeader{due(5 * time.Second)}, back(5 * time.Second), 3},
@@ -302,13 +302,13 @@ func TestFromTier(t *testing.T) {
 
 		{"beyond the limit", 0, []kgo.RecordHeader{due(2 * time.Hour)}, clamped(back(10 * time.Second)), 1},
 		{"for ever", 1, []kgo.RecordHeader{h(availableAt, "9999-12-31T23:59:59.999Z")}, clamped(back(time.Minute)), 2},
-		{"Long.MAX", 1, []kgo.RecordHeader{h(availableAt, "9223372036854775807")}, clamped(back(time.Minute)), 2},
-		{"negative", 1, []kgo.RecordHeader{h(availableAt, "-1")}, clamped(back(time.Minute)), 2},
-		{"no bytes", 1, []kgo.RecordHeader{h(availableAt, "")}, clamped(back(time.Minute)), 2},
-		{"nil", 1, []kgo.RecordHeader{{Key: availableAt}}, clamped(back(time.Minute)), 2},
-		{"nine bytes", 1, []kgo.RecordHeader{h(availableAt, "\x00\x00\x00\x00\x00\x00\x00\x00\x01")}, clamped(back(time.Minute)), 2},
-		{"NaN", 1, []kgo.RecordHeader{h(availableAt, "NaN")}, clamped(back(time.Minute)), 2},
-		{"different values", 1, []kgo.RecordHeader{due(0), due(time.Second)}, clamped(back(time.Minute)), 2},
+		{"Long.MAX", 1, []kgo.RecordHeader{h(availableAt, "9223372036854775807")}, rejected(clamped(back(time.Minute))), 2},
+		{"negative", 1, []kgo.RecordHeader{h(availableAt, "-1")}, rejected(clamped(back(time.Minute))), 2},
+		{"no bytes", 1, []kgo.RecordHeader{h(availableAt, "")}, rejected(clamped(back(time.Minute))), 2},
+		{"nil", 1, []kgo.RecordHeader{{Key: availableAt}}, rejected(clamped(back(time.Minute))), 2},
+		{"nine bytes", 1, []kgo.RecordHeader{h(availableAt, "\x00\x00\x00\x00\x00\x00\x00\x00\x01")}, rejected(clamped(back(time.Minute))), 2},
+		{"NaN", 1, []kgo.RecordHeader{h(availableAt, "NaN")}, rejected(clamped(back(time.Minute))), 2},
+		{"different values", 1, []kgo.RecordHeader{due(0), due(time.Second)}, rejected(clamped(back(time.Minute))), 2},
 
 		{"verdict dead", 0, []kgo.RecordHeader{h(envelope.HeaderAction, "dead")}, dead(envelope.ReasonPermanent), 1},
 		{"verdict poison", 1, []kgo.RecordHeader{h(envelope.HeaderReason, "poison")}, dead(envelope.ReasonPoison), 2},
@@ -316,7 +316,7 @@ func TestFromTier(t *testing.T) {
 		{"origin", 0, []kgo.RecordHeader{h(envelope.HeaderOriginalTopic, "orders")}, back(10 * time.Second), 1},
 		{"return topic", 0, []kgo.RecordHeader{h(envelope.HeaderOriginalTopic, "orders.billing")}, back(10 * time.Second), 1},
 		{"another topic", 0, []kgo.RecordHeader{h(envelope.HeaderOriginalTopic, "payments")}, dead(envelope.ReasonUnroutable), 1},
-		{"no topic at all", 0, []kgo.RecordHeader{h(envelope.HeaderOriginalTopic, "\xff")}, dead(envelope.ReasonMalformed), 1},
+		{"no topic at all", 0, []kgo.RecordHeader{h(envelope.HeaderOriginalTopic, "\xff")}, rejected(dead(envelope.ReasonMalformed)), 1},
 	} {
 		p := policy(t, func(o *Options) { o.ReturnTo, o.MaxDelay = "orders.billing", time.Hour })
 		e := parsed(test.headers...)
@@ -327,15 +327,6 @@ func TestFromTier(t *testing.T) {
 		if test.want.To != ToDeadLetters && string(e.Value(availableAt)) != at(test.want.AvailableAt) {
 			t.Errorf("%s: a copy to the tail would say %s", test.name, e.Value(availableAt))
 		}
-	}
-}
-
-func TestVerdictIsObeyedFromEveryTier(t *testing.T) {
-	t.Parallel()
-	p := policy(t)
-	for tier := range p.Tiers() {
-		e := parsed(h(envelope.HeaderReason, "poison"), h(envelope.HeaderAvailableAt, at(start().Add(time.Minute))), h(envelope.HeaderOriginalTopic, "payments"))
-		wantStep(t, "verdict", p.FromTier(tier, e, start(), start()), Step{To: ToDeadLetters, Due: start(), Reason: envelope.ReasonPoison})
 	}
 }
 
@@ -369,142 +360,6 @@ func TestHeadersChooseOnlyAmongTheTopicsOfThePolicy(t *testing.T) {
 			t.Errorf("%v leads to %q", step, got)
 		}
 	}
-}
-
-// drawHeaders makes control headers as an enemy would.
-func drawHeaders(t *rapid.T) []kgo.RecordHeader {
-	names := rapid.SampledFrom([]string{
-		envelope.HeaderAvailableAt, envelope.HeaderAvailableAt, envelope.HeaderRetryAfter, envelope.HeaderAttempt, envelope.HeaderDeliveries,
-		envelope.HeaderAction, envelope.HeaderReason, envelope.HeaderOriginalTopic,
-	})
-	values := rapid.OneOf(
-		rapid.SampledFrom([]string{
-			"", "0", "1", "3", "4", "-1", "90", "10s", "2d", "999999h", "9223372036854775807", "99999999999999999999", "NaN", "dead", "outage", "retry",
-			"poison", "orders", "payments", "0000-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z", "\x00\x00\x00\x00\x00\x00\x00\x00\x01",
-		}),
-		rapid.Map(rapid.Int64Range(-10_000_000, 10_000_000), func(ms int64) string { return at(start().Add(time.Duration(ms) * time.Millisecond)) }),
-		rapid.Map(rapid.Int64Range(0, 10_000_000), func(ms int64) string { return (time.Duration(ms) * time.Millisecond).String() }),
-	)
-	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) kgo.RecordHeader {
-		return h(names.Draw(t, "name"), values.Draw(t, "value"))
-	}), 0, 6).Draw(t, "headers")
-}
-
-func drawPolicy(t *rapid.T) *Policy {
-	o := Options{Origin: "orders", Inbox: "orders.retry", DeadLetters: "orders.dlt"}
-	for i := range rapid.IntRange(1, 4).Draw(t, "tiers") {
-		o.Tiers = append(o.Tiers, Tier{
-			Name: fmt.Sprint(i), Topic: fmt.Sprint("tier", i),
-			Delay:  time.Duration(rapid.Int64Range(1, 3_600_000).Draw(t, "delay")) * time.Millisecond,
-			Jitter: time.Duration(rapid.SampledFrom([]int64{0, 0, 5_000_000_000}).Draw(t, "jitter")),
-		})
-	}
-	o.MaxAttempts = rapid.IntRange(1, 8).Draw(t, "attempts")
-	o.MaxDelay = time.Duration(rapid.SampledFrom([]int64{0, int64(time.Minute), int64(3 * time.Hour)}).Draw(t, "max delay"))
-	p, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
-
-// TestNoHeaderMakesARecordEarlyOrWaitForEver follows records with forged headers until they leave the tiers.
-func TestNoHeaderMakesARecordEarlyOrWaitForEver(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		p := drawPolicy(t)
-		headers := drawHeaders(t)
-		random := func() float64 { return rapid.Float64Range(0, 0.999).Draw(t, "random") }
-		longest := p.MaxDelay()
-		for i := range p.Tiers() {
-			longest = max(longest, p.Tier(i).hold())
-		}
-		// A plausible due time may be obeyed with its slack, and be clamped once it is in a shorter tier.
-		bound := longest + slack(longest) + longest
-
-		inbox := rapid.Bool().Draw(t, "inbox")
-		tier := rapid.IntRange(0, p.Tiers()-1).Draw(t, "tier")
-		now := start()
-		arrival := now.Add(-time.Duration(rapid.Int64Range(0, 100_000).Draw(t, "lag ms")) * time.Millisecond)
-
-		e := parsed(headers...)
-		var step Step
-		if inbox {
-			step = p.FromInbox(e, arrival, now, random)
-			if !step.Due.Equal(now) || step.To == ToOrigin {
-				t.Fatalf("from the inbox: %+v", step)
-			}
-			before := parsed(headers...)
-			wished := before.RetryAfterState == envelope.Valid || before.AvailableAtState == envelope.Valid
-			if step.To == ToTier && !wished && step.AvailableAt.Before(arrival.Add(p.Tier(step.Tier).Delay)) {
-				t.Fatalf("early: %+v", step)
-			}
-		} else {
-			step = p.FromTier(tier, e, arrival, now)
-		}
-		stamped := step.AvailableAt
-		for hops := 0; ; hops++ {
-			// However short the tiers are, a record that waits is copied at most once a second.
-			if hops > 3+int(now.Sub(start())/time.Second) {
-				t.Fatalf("goes round among the tiers: %q %+v", headers, step)
-			}
-			if step.Due.Sub(now) > bound || step.Due.Sub(start()) > bound {
-				t.Fatalf("waits until %v: %+v", step.Due, step)
-			}
-			if step.To == ToTier && (step.Tier < 0 || step.Tier >= p.Tiers()) {
-				t.Fatalf("no such tier: %+v", step)
-			}
-			if step.Due.After(now) {
-				now = step.Due
-			}
-			headers = e.Append(nil, headers, step.Kind())
-			switch step.To {
-			case ToDeadLetters:
-				if step.Reason == "" || string(e.Value(envelope.HeaderReason)) != string(step.Reason) {
-					t.Fatalf("dead without a reason: %+v", step)
-				}
-				return
-			case ToOrigin:
-				// Whatever the last hop decided, the instant that was stamped on the way in has come.
-				if !step.Clamped && now.Before(stamped) {
-					t.Fatalf("early: left at %v, due %v", now, stamped)
-				}
-				return
-			case ToTier:
-				tier, arrival = step.Tier, now
-				e.Parse(headers)
-				step = p.FromTier(tier, e, arrival, now)
-				if step.Clamped {
-					t.Fatalf("the forwarder does not believe itself: %q %+v", headers, step)
-				}
-			}
-		}
-	})
-}
-
-func TestAttemptRisesByOneOrStaysForAnOutage(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		p := drawPolicy(t)
-		headers := drawHeaders(t)
-		before := parsed(headers...)
-		e := parsed(headers...)
-		step := p.FromInbox(e, start(), start(), func() float64 { return 0 })
-		incoming := before.Attempt
-		if step.Inherited {
-			incoming = 0
-		}
-		want := incoming + 1
-		if before.Action == envelope.ActionOutage && before.Verdict() == "" {
-			want = incoming
-		}
-		if want = min(want, envelope.MaxCount); e.Attempt != want {
-			t.Fatalf("attempt %d, want %d", e.Attempt, want)
-		}
-		if step.To == ToTier && e.Attempt >= p.MaxAttempts() && before.Action != envelope.ActionOutage {
-			t.Fatalf("attempt %d of %d is tried again", e.Attempt, p.MaxAttempts())
-		}
-	})
 }
 
 func BenchmarkFromTierToOrigin(b *testing.B) {

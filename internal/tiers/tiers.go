@@ -7,7 +7,7 @@
 //
 // Promised: a step depends on the arguments only; no record is sent back before its tier's delay or its available-at is
 // over, and none is made to wait longer than the longest delay or maxDelay, whatever its headers say; headers choose only
-// among the destinations of the Policy. Refused: the package reads no clock, draws no random number by itself and does
+// among the destinations of the Policy; none goes round for ever, whoever sends it round. Refused: the package reads no clock, draws no random number by itself and does
 // no I/O. The caller passes the time, carries the step out, and sees to order, routing and the message id.
 //
 // A Policy is immutable and safe for concurrent use. The Envelope that a call takes is written to, and belongs to the
@@ -17,7 +17,10 @@ package tiers
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
+
+	"github.com/kafka-redrive/redrive/internal/envelope"
 )
 
 // Tier is one rung of the ladder: a topic in which records wait.
@@ -59,24 +62,32 @@ type Options struct {
 	MaxAttempts int
 	// MaxDelay is the longest wait that a record may ask for. Zero means the longest delay of the tiers.
 	MaxDelay time.Duration
+	// MaxDeliveries is the loop guard: with so many failed deliveries, over all replays, a record is dead, from the
+	// inbox and from the tiers alike. It can not be below MaxAttempts. Zero means 1000, or MaxAttempts if that is more.
+	MaxDeliveries int
 }
+
+// defaultMaxDeliveries is far beyond what a ladder and the replays that people ask for add up to.
+const defaultMaxDeliveries = 1000
 
 // Policy is one entry of topics.yaml, as decisions.
 type Policy struct {
 	origin, returnTo, inbox, deadLetters string
 
-	tiers       []Tier
-	maxAttempts int
-	maxDelay    time.Duration
+	tiers         []Tier
+	maxAttempts   int
+	maxDelay      time.Duration
+	maxDeliveries int
 }
 
 // New checks the options and returns their Policy. The error names every problem.
 func New(o Options) (*Policy, error) {
 	p := &Policy{
 		origin: o.Origin, returnTo: o.ReturnTo, inbox: o.Inbox, deadLetters: o.DeadLetters,
-		tiers:       append([]Tier(nil), o.Tiers...),
-		maxAttempts: o.MaxAttempts,
-		maxDelay:    o.MaxDelay,
+		tiers:         append([]Tier(nil), o.Tiers...),
+		maxAttempts:   o.MaxAttempts,
+		maxDelay:      o.MaxDelay,
+		maxDeliveries: o.MaxDeliveries,
 	}
 	if p.returnTo == "" {
 		p.returnTo = p.origin
@@ -88,6 +99,9 @@ func New(o Options) (*Policy, error) {
 		for _, t := range p.tiers {
 			p.maxDelay = max(p.maxDelay, t.Delay)
 		}
+	}
+	if p.maxDeliveries == 0 {
+		p.maxDeliveries = max(defaultMaxDeliveries, p.maxAttempts)
 	}
 	if err := p.check(); err != nil {
 		return nil, fmt.Errorf("policy for origin %q: %w", o.Origin, err)
@@ -105,6 +119,9 @@ func (p *Policy) check() error {
 		if name == "" {
 			bad("%s topic is required", role)
 			return
+		}
+		if strings.HasPrefix(name, "__") {
+			bad("%s topic %q has a name that is kept for Kafka itself", role, name)
 		}
 		if other, taken := roles[name]; taken {
 			bad("%s topic %q is also the %s topic", role, name, other)
@@ -138,8 +155,16 @@ func (p *Policy) check() error {
 	switch {
 	case p.maxAttempts < 1:
 		bad("max attempts %d is below 1", p.maxAttempts)
+	case p.maxAttempts > envelope.MaxCount:
+		// The header would never get there.
+		bad("max attempts %d is above %d", p.maxAttempts, envelope.MaxCount)
 	case len(p.tiers) == 0 && p.maxAttempts > 1:
 		bad("max attempts %d needs a tier", p.maxAttempts)
+	case p.maxDeliveries < p.maxAttempts:
+		bad("max deliveries %d is below max attempts %d", p.maxDeliveries, p.maxAttempts)
+	}
+	if p.maxDeliveries > envelope.MaxCount {
+		bad("max deliveries %d is above %d", p.maxDeliveries, envelope.MaxCount)
 	}
 	if p.maxDelay < 0 || p.maxDelay > maxSpan {
 		bad("max delay %s is not between 0 and %s", p.maxDelay, maxSpan)
@@ -170,6 +195,9 @@ func (p *Policy) MaxAttempts() int { return p.maxAttempts }
 
 // MaxDelay returns the longest wait that a record may ask for.
 func (p *Policy) MaxDelay() time.Duration { return p.maxDelay }
+
+// MaxDeliveries returns the number of failed deliveries, over all replays, with which a record is dead.
+func (p *Policy) MaxDeliveries() int { return p.maxDeliveries }
 
 // Topic returns the topic that a step leads to.
 func (p *Policy) Topic(s Step) string {
