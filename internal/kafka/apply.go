@@ -11,6 +11,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/kafka-redrive/redrive/internal/issue"
 )
 
 const (
@@ -33,8 +35,8 @@ type Act struct {
 // Apply carries out the plan: it creates topics and raises values, and does nothing
 // else. It never deletes a topic, lowers a value or touches an origin. Each act is
 // handed to report, in order and in this goroutine; a failed one does not stop the
-// next. Apply blocks until every topic that was created or grown is visible on all
-// live brokers with a leader for each partition, at most 30 seconds.
+// next. Apply blocks until all live brokers show what was done, with a leader for
+// each partition, at most 30 seconds.
 //
 // The error joins the failed acts and the origins that are missing; what could be
 // done has been done nevertheless. Applying the same plan twice, or a plan made
@@ -42,7 +44,13 @@ type Act struct {
 func (p *Plan) Apply(ctx context.Context, client *kgo.Client, report func(Act)) error {
 	admin := kadm.NewClient(client)
 	var problems []error
-	awaited := make(map[string]int32)
+	expected := make(map[string]*awaited)
+	await := func(topic string) *awaited {
+		if expected[topic] == nil {
+			expected[topic] = &awaited{partitions: 1, settings: map[string]string{}}
+		}
+		return expected[topic]
+	}
 	act := func(topic, what string, err error) bool {
 		if err != nil {
 			err = fmt.Errorf("%s: %s: %w", topic, what, err)
@@ -53,7 +61,7 @@ func (p *Plan) Apply(ctx context.Context, client *kgo.Client, report func(Act)) 
 	}
 	for _, t := range p.Topics {
 		switch {
-		case t.Action == ActionMissing || t.Action == ActionUnknown || t.has(RuleTwoRoles):
+		case t.Action == ActionMissing || t.Action == ActionUnknown || t.has(issue.TwoRoles):
 			problems = append(problems, fmt.Errorf("%s: left alone: %s", t.Topic, t.Problems[0].Message))
 		case t.Role == RoleOrigin:
 			// Whatever a plan says, an origin is not ours.
@@ -62,11 +70,12 @@ func (p *Plan) Apply(ctx context.Context, client *kgo.Client, report func(Act)) 
 			if created || err != nil {
 				act(t.Topic, "create", err)
 			}
-			if err == nil {
-				awaited[t.Topic] = 1 // Of somebody else's, any count will do.
+			if err != nil {
+				break
 			}
-			if created && err == nil {
-				awaited[t.Topic] = t.Partitions
+			visible := await(t.Topic) // Of somebody else's, any count will do.
+			if created {
+				visible.partitions = t.Partitions
 			}
 		case t.Role == RoleReturn:
 			// Created if missing, otherwise its consumers'.
@@ -74,24 +83,26 @@ func (p *Plan) Apply(ctx context.Context, client *kgo.Client, report func(Act)) 
 			for _, change := range t.Changes {
 				what := fmt.Sprintf("%s %s -> %s", change.Setting, change.From, change.To)
 				if change.Setting != partitionCount {
-					act(t.Topic, what, setConfig(ctx, admin, t.Topic, change))
+					if act(t.Topic, what, setConfig(ctx, admin, t.Topic, change)) {
+						await(t.Topic).settings[change.Setting] = change.To
+					}
 					continue
 				}
 				count, err := growTopic(ctx, admin, t.Topic, change)
 				if act(t.Topic, what, err) {
-					awaited[t.Topic] = count
+					await(t.Topic).partitions = count
 				}
 			}
 		}
 	}
-	if err := awaitTopics(ctx, client, awaited); err != nil {
+	if err := awaitTopics(ctx, client, expected); err != nil {
 		problems = append(problems, err)
 	}
 	return errors.Join(problems...)
 }
 
-func (t TopicPlan) has(rule Rule) bool {
-	return slices.ContainsFunc(t.Problems, func(p Problem) bool { return p.Rule == rule })
+func (t TopicPlan) has(code issue.Code) bool {
+	return slices.ContainsFunc(t.Problems, func(p Problem) bool { return p.Code == code })
 }
 
 // createTopic reports false without an error if somebody else was faster. Whether
@@ -144,17 +155,34 @@ func explained(err error, message string) error {
 	return fmt.Errorf("%w (%s)", err, message)
 }
 
-// awaitTopics blocks until all live brokers know each topic with so many
-// partitions, all of them with a leader. Every broker is asked, since a client may
-// be connected to any of them; one that does not answer is not live.
-func awaitTopics(ctx context.Context, client *kgo.Client, counts map[string]int32) error {
-	if len(counts) == 0 {
+// awaited is what the brokers are to show of a topic.
+type awaited struct {
+	partitions int32 // at least
+	settings   map[string]string
+}
+
+// shown reports whether the brokers show it. Settings that they do not tell to this
+// principal are taken for shown.
+func (a *awaited) shown(topic topicDescription, config topicConfig) bool {
+	if topic.err != nil || topic.count() < a.partitions || !topic.led() {
+		return false
+	}
+	for name, value := range a.settings {
+		if config.err == nil && config.values[name] != value {
+			return false
+		}
+	}
+	return true
+}
+
+// awaitTopics blocks until all live brokers show what is expected of each topic.
+// Every broker is asked, since a client may be connected to any of them and each
+// learns of a change in its own time; one that does not answer is not live.
+func awaitTopics(ctx context.Context, client *kgo.Client, expected map[string]*awaited) error {
+	if len(expected) == 0 {
 		return nil
 	}
-	topics := make([]string, 0, len(counts))
-	for topic := range counts {
-		topics = append(topics, topic)
-	}
+	topics := sortedKeys(expected)
 	visible := func(ctx context.Context, broker *kgo.Broker) (bool, error) {
 		ctx, cancel := context.WithTimeout(ctx, brokerTimeout)
 		defer cancel()
@@ -162,8 +190,12 @@ func awaitTopics(ctx context.Context, client *kgo.Client, counts map[string]int3
 		if err != nil {
 			return false, err
 		}
-		for topic, count := range counts {
-			if d := described[topic]; d.err != nil || d.count() < count || !d.led() {
+		configs, err := describeConfigs(ctx, broker, topics)
+		if err != nil {
+			return false, err
+		}
+		for topic, a := range expected {
+			if !a.shown(described[topic], configs[topic]) {
 				return false, nil
 			}
 		}

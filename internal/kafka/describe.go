@@ -13,6 +13,7 @@ import (
 type topicDescription struct {
 	id         [16]byte
 	partitions []kmsg.MetadataResponseTopicPartition
+	operations operations
 	err        error
 }
 
@@ -51,8 +52,19 @@ type requestor interface {
 // request is made here and not by kadm because that fails it as a whole when one
 // topic is not authorized, and because a cached answer is no answer here.
 func describeTopics(ctx context.Context, to requestor, topics []string) (map[string]topicDescription, error) {
+	return askTopics(ctx, to, topics, false)
+}
+
+// describeAllowed is describeTopics with what this principal may do with each
+// topic, which costs the brokers some questions to their authorizer.
+func describeAllowed(ctx context.Context, to requestor, topics []string) (map[string]topicDescription, error) {
+	return askTopics(ctx, to, topics, true)
+}
+
+func askTopics(ctx context.Context, to requestor, topics []string, allowed bool) (map[string]topicDescription, error) {
 	request := kmsg.NewPtrMetadataRequest()
 	request.AllowAutoTopicCreation = false
+	request.IncludeTopicAuthorizedOperations = allowed
 	for _, topic := range topics {
 		t := kmsg.NewMetadataRequestTopic()
 		t.Topic = &topic
@@ -67,7 +79,7 @@ func describeTopics(ctx context.Context, to requestor, topics []string) (map[str
 		if t.Topic == nil {
 			continue
 		}
-		d := topicDescription{id: t.TopicID, partitions: t.Partitions, err: kerr.ErrorForCode(t.ErrorCode)}
+		d := topicDescription{id: t.TopicID, partitions: t.Partitions, operations: operations(t.AuthorizedOperations), err: kerr.ErrorForCode(t.ErrorCode)}
 		if d.err == nil && len(d.partitions) == 0 {
 			d.err = kerr.UnknownTopicOrPartition
 		}

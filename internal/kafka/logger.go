@@ -17,7 +17,8 @@ const repeatAfter = 10 * time.Second
 // in its own words; and what it calls an error it goes on to retry, while an error
 // of Redrive is a call for a human. So info is left out and error becomes warn.
 // While a broker is down it says so many times a second; a message is repeated
-// after a while only, with the number of those left out.
+// after a while only, with the number of those left out. Errors are written as
+// [Explain] puts them, with their remedy.
 type clientLogger struct {
 	*kslog.Logger
 
@@ -61,6 +62,11 @@ func (l *clientLogger) Log(level kgo.LogLevel, msg string, keyvals ...any) {
 		}
 		if left > 0 {
 			keyvals = append(keyvals, "left_out", left)
+		}
+	}
+	for i, value := range keyvals {
+		if err, ok := value.(error); ok {
+			keyvals[i] = Explain(err)
 		}
 	}
 	l.Logger.Log(level, msg, keyvals...)

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -28,4 +29,13 @@ func TestARepeatedWarningOfTheClientIsWrittenOnceInAWhile(t *testing.T) {
 			t.Errorf("the last line does not say how many were left out: %s", lines[2])
 		}
 	})
+}
+
+func TestAnErrorOfTheClientIsWrittenWithItsRemedy(t *testing.T) {
+	var out strings.Builder
+	logger := newClientLogger(slog.New(slog.NewTextHandler(&out, nil)))
+	logger.Log(kgo.LogLevelError, "unable to initialize sasl", "broker", "seed_0", "err", kerr.SaslAuthenticationFailed)
+	if !strings.Contains(out.String(), "SASL_AUTHENTICATION_FAILED") || !strings.Contains(out.String(), "Remedy: ") {
+		t.Errorf("written: %s", out.String())
+	}
 }

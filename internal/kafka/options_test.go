@@ -47,7 +47,7 @@ func TestOptionsNameWhatIsMissingOrUnreadable(t *testing.T) {
 		{"key without cert", Options{TLS: &TLSOptions{KeyFile: text}}, []string{"tls client certificate", "together"}},
 		{"cert absent", Options{TLS: &TLSOptions{CertFile: absent, KeyFile: text}}, []string{"tls client certificate", absent}},
 		{"cert unreadable", Options{TLS: &TLSOptions{CertFile: text, KeyFile: text}}, []string{"tls client certificate", text}},
-		{"unknown mechanism", Options{SASL: &SASLOptions{Mechanism: "GSSAPI", Username: "u", Password: "p"}}, []string{`"GSSAPI"`, "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512"}},
+		{"unknown mechanism", Options{SASL: &SASLOptions{Mechanism: "GSSAPI", Username: "u", Password: "p"}}, []string{`"GSSAPI"`, "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or AWS_MSK_IAM"}},
 		{"no user", Options{SASL: &SASLOptions{Mechanism: "PLAIN", Password: "p"}}, []string{"sasl username"}},
 		{"no password", Options{SASL: &SASLOptions{Mechanism: "PLAIN", Username: "u"}}, []string{"sasl password", "exactly one"}},
 		{"two passwords", Options{SASL: &SASLOptions{Mechanism: "PLAIN", Username: "u", Password: "p", PasswordFile: text}}, []string{"sasl password", "exactly one"}},
@@ -279,13 +279,18 @@ func newAuthority(t *testing.T) *authority {
 
 func (a *authority) issue(t *testing.T, name string) issued {
 	t.Helper()
+	return a.issueFor(t, name, time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
+}
+
+func (a *authority) issueFor(t *testing.T, name string, notBefore, notAfter time.Time) issued {
+	t.Helper()
 	key := newKey(t)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(2),
 		Subject:      pkix.Name{CommonName: name},
 		DNSNames:     []string{name},
-		NotBefore:    time.Now().Add(-time.Hour),
-		NotAfter:     time.Now().Add(time.Hour),
+		NotBefore:    notBefore,
+		NotAfter:     notAfter,
 		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)

@@ -2,15 +2,15 @@ package kafka
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/kafka-redrive/redrive/internal/issue"
 )
 
 // Action says what applying a plan does about a topic.
@@ -18,7 +18,8 @@ type Action string
 
 // The actions.
 const (
-	// ActionNone leaves a topic alone that is as it must be.
+	// ActionNone leaves a topic alone that is as it must be. Of an origin it says no
+	// more than that it exists: apply has nothing to do with it.
 	ActionNone Action = "ok"
 	// ActionCreate creates the topic.
 	ActionCreate Action = "create"
@@ -37,41 +38,46 @@ const (
 	ActionUnknown Action = "unknown"
 )
 
-// Severity tells what loses or misplaces records from what only may.
-type Severity string
+// Preflight says what a plan is made for.
+type Preflight struct {
+	// Ladders are the entries of topics.yaml.
+	Ladders []Ladder
+	// Group is the consumer group of the forwarder. Empty: nothing is asked about
+	// it, neither its permissions nor the topics it still has to drain.
+	Group string
+	// Principal is who the forwarder is to the brokers, as in "User:forwarder", for
+	// the commands that grant something. Empty, where only the brokers know: the
+	// commands say User:NAME.
+	Principal string
+	// TopicsOnly leaves out everything but the topics as they are: what this
+	// principal may do with them, groups, samples, clocks and retired topics. It is
+	// for applying, which may be the right of another principal than the forwarder's.
+	TopicsOnly bool
+	// Known is what an earlier plan learned of other groups and of the records on
+	// the origins. Nil: it is learned anew, which reads some hundred records of each
+	// origin and asks for the commits of every group, and so is more than a check
+	// each minute should do to a cluster. A check each minute passes the Survey of
+	// an earlier plan and renews it once in a while. Of an origin that the survey
+	// does not know nothing is told.
+	Known *Survey
 
-// The severities.
-const (
-	SeverityError   Severity = "error"
-	SeverityWarning Severity = "warning"
-)
-
-// Rule names a check, for scripts and for the documentation.
-type Rule string
-
-// The rules.
-const (
-	RuleOriginMissing    Rule = "origin-missing"
-	RuleTopicMissing     Rule = "topic-missing"
-	RuleTopicUnreadable  Rule = "topic-unreadable"
-	RuleConfigUnreadable Rule = "config-unreadable"
-	RuleTwoRoles         Rule = "two-roles"
-	RuleFewerPartitions  Rule = "fewer-partitions"
-	RuleCompacted        Rule = "compacted"
-	RuleRetentionDelay   Rule = "retention-below-delay"
-	RuleRetentionShort   Rule = "retention-short"
-	RuleRetentionBytes   Rule = "retention-bytes"
-	RuleTimestampType    Rule = "timestamp-type"
-	RuleMessageBytes     Rule = "message-bytes"
-	RuleMinInsync        Rule = "min-insync"
-	RuleReplication      Rule = "replication"
-)
+	now func() time.Time // For tests; nil: time.Now.
+}
 
 // Plan is the difference between the topics as they are and as the ladders need
-// them. It is a value: it renders as text with [Plan.WriteText] and as JSON with
-// encoding/json.
+// them, with whatever else stands in the way of forwarding. It is a value: it
+// renders as text with [Plan.WriteText] and as JSON with encoding/json.
 type Plan struct {
 	Topics []TopicPlan `json:"topics"`
+	// Samples say how the keys on the origins are partitioned.
+	Samples []Sample `json:"samples,omitempty"`
+	// Retired are topics that the ladders no longer name and the group still drains.
+	Retired []Retired `json:"retired,omitempty"`
+	// Others are the problems that are of none of the topics above.
+	Others []Problem `json:"problems,omitempty"`
+
+	// Survey is for the next Preflight, as Known.
+	Survey *Survey `json:"-"`
 }
 
 // TopicPlan is the part of a plan that concerns one topic.
@@ -102,11 +108,15 @@ type Change struct {
 	To      string `json:"to"`
 }
 
-// Problem is one thing wrong with one topic.
+// Problem is one thing wrong with one topic, with the group or with the cluster.
 type Problem struct {
-	Rule     Rule     `json:"rule"`
-	Severity Severity `json:"severity"`
-	Topic    string   `json:"topic"`
+	Code issue.Code `json:"code"`
+	// Severity is that of the code.
+	Severity issue.Severity `json:"severity"`
+	// Topic is empty where the problem is not one of a topic.
+	Topic string `json:"topic"`
+	// Role is that of the topic; empty if it is none of the ladders'.
+	Role Role `json:"role,omitempty"`
 	// Message is a sentence that says what is the case and what goes wrong by it.
 	Message string `json:"message"`
 	// Remedy is a command, or a sentence where no command can do it.
@@ -115,22 +125,47 @@ type Problem struct {
 	FixedByApply bool `json:"fixedByApply"`
 }
 
+// LosesRecords reports whether forwarding in spite of the problem would lose
+// records: this alone refuses a start. A missing origin or return topic loses
+// nothing, because its records wait in their tiers.
+func (p Problem) LosesRecords() bool {
+	switch p.Code {
+	case issue.Compacted, issue.RetentionBelowDelay, issue.TwoRoles:
+		return true
+	case issue.TopicMissing:
+		return p.Role != RoleReturn
+	default:
+		return false
+	}
+}
+
 // applyCommand is the remedy of everything that apply takes care of.
 const applyCommand = "forwarder topics apply"
 
-// MakePlan reads the topics of all ladders and compares. It changes nothing. The
-// error is that of a request that no broker answered; whatever is wrong with a
-// topic, being unreadable included, is a problem in the plan.
-func MakePlan(ctx context.Context, client *kgo.Client, ladders ...Ladder) (*Plan, error) {
+// MakePlan looks at the topics of all ladders, at what this principal may do with
+// them, at its group, at the clocks, and at who else uses the origins, and
+// compares. It changes nothing, and tries no permission by writing. The client
+// must be one without a group; a second one with its options, which lives no longer
+// than the call, reads the few records that have to be looked at.
+//
+// The error is that of a request for the topics that no broker answered. Whatever
+// is wrong with a topic, being unreadable included, is a problem in the plan.
+// Anything else that the brokers do not tell, because they are too old or this
+// principal may not ask, is not held against anyone: nothing is said about it.
+//
+// MakePlan blocks for as long as the requests for the topics take, and at most
+// some 20 seconds longer for everything else.
+func MakePlan(ctx context.Context, client *kgo.Client, p Preflight) (*Plan, error) {
+	ladders := p.Ladders
 	names := make([]string, 0, len(ladders))
 	for _, w := range wants(ladders, nil) {
 		names = append(names, w.topic)
 	}
-	plan := &Plan{Topics: []TopicPlan{}}
+	plan := &Plan{Topics: []TopicPlan{}, Survey: &Survey{}}
 	if len(names) == 0 {
 		return plan, nil
 	}
-	topics, err := describeTopics(ctx, client, names)
+	topics, err := describeAllowed(ctx, client, names)
 	if err != nil {
 		return nil, err
 	}
@@ -145,17 +180,113 @@ func MakePlan(ctx context.Context, client *kgo.Client, ladders ...Ladder) (*Plan
 		origins[l.Origin] = newOriginState(topics[l.Origin], configs[l.Origin])
 	}
 	seeds, _ := client.OptValue(kgo.SeedBrokers).([]string)
+	in := cluster{
+		client:    client,
+		bootstrap: strings.Join(seeds, ","),
+		principal: p.Principal,
+		brokers:   len(client.DiscoveredBrokers()),
+		topics:    topics,
+		configs:   configs,
+		now:       p.now,
+		only:      p.TopicsOnly,
+	}
+	if in.principal == "" {
+		in.principal = "User:NAME"
+	}
+	if in.now == nil {
+		in.now = time.Now
+	}
 	for _, w := range wants(ladders, origins) {
 		c := check{
-			want:      w,
-			topic:     topics[w.topic],
-			config:    configs[w.topic],
-			origins:   origins,
-			bootstrap: strings.Join(seeds, ","),
+			cluster: in,
+			want:    w,
+			topic:   topics[w.topic],
+			config:  configs[w.topic],
+			origins: origins,
 		}
 		plan.Topics = append(plan.Topics, c.plan())
 	}
+	if !p.TopicsOnly {
+		in.survey(ctx, plan, p)
+	}
 	return plan, nil
+}
+
+// cluster is what a plan is made of: the client, and what the brokers said of the
+// topics of the ladders.
+type cluster struct {
+	client    *kgo.Client
+	bootstrap string
+	principal string
+	brokers   int
+	topics    map[string]topicDescription
+	configs   map[string]topicConfig
+	now       func() time.Time
+	only      bool // the topics, and nothing else
+}
+
+// extraTime bounds everything that a plan asks beyond the topics.
+const extraTime = 20 * time.Second
+
+// survey adds to a plan what is not in the descriptions of the topics.
+func (in cluster) survey(ctx context.Context, plan *Plan, p Preflight) {
+	ctx, cancel := context.WithTimeout(ctx, extraTime)
+	defer cancel()
+	if p.Known != nil {
+		plan.Survey = p.Known
+	} else {
+		plan.Survey = in.ask(ctx, p)
+	}
+	in.sharedOrigins(plan, p.Ladders)
+	in.samples(plan, p.Ladders)
+	in.clocks(ctx, plan)
+	if p.Group != "" {
+		in.group(ctx, plan, p.Group)
+		in.retired(ctx, plan, p.Group)
+	}
+}
+
+// Survey is what a plan learned of other groups and of the records on the origins.
+// It is not changed once it is made.
+type Survey struct {
+	// At is when it was made.
+	At time.Time
+
+	samples map[string]Sample   // by origin
+	groups  map[string][]string // by origin: those with commits there
+}
+
+// ask makes a survey.
+func (in cluster) ask(ctx context.Context, p Preflight) *Survey {
+	return &Survey{
+		At:      in.now(),
+		groups:  in.groupsOn(ctx, p),
+		samples: in.sampleOrigins(ctx, p.Ladders),
+	}
+}
+
+// problem makes a problem of a code.
+func problem(code issue.Code, topic, remedy, format string, args ...any) Problem {
+	return Problem{
+		Code:         code,
+		Severity:     code.Severity(),
+		Topic:        topic,
+		Message:      fmt.Sprintf(format, args...),
+		Remedy:       remedy,
+		FixedByApply: remedy == applyCommand,
+	}
+}
+
+// add puts a problem to its topic, or to the others.
+func (p *Plan) add(problem Problem) {
+	for i := range p.Topics {
+		if t := &p.Topics[i]; t.Topic == problem.Topic {
+			problem.Role = t.Role
+			t.Problems = append(t.Problems, problem)
+			return
+		}
+	}
+	p.Others = append(p.Others, problem)
 }
 
 // Changed reports whether applying the plan would change anything.
@@ -163,20 +294,30 @@ func (p *Plan) Changed() bool {
 	return p.count(ActionCreate)+p.count(ActionChange) > 0
 }
 
-// Problems returns all problems, errors before warnings and otherwise in the order
-// of the topics.
+// Problems returns all problems, errors first and then warnings, and otherwise in
+// the order of the topics.
 func (p *Plan) Problems() []Problem {
 	var all []Problem
-	for _, severity := range []Severity{SeverityError, SeverityWarning} {
-		for _, t := range p.Topics {
-			for _, problem := range t.Problems {
-				if problem.Severity == severity {
-					all = append(all, problem)
-				}
+	for _, severity := range []issue.Severity{issue.SeverityError, issue.SeverityWarning, issue.SeverityInfo} {
+		p.EachProblem(func(problem *Problem) {
+			if problem.Severity == severity {
+				all = append(all, *problem)
 			}
-		}
+		})
 	}
 	return all
+}
+
+// EachProblem calls each with every problem, which it may change.
+func (p *Plan) EachProblem(each func(*Problem)) {
+	for i := range p.Topics {
+		for j := range p.Topics[i].Problems {
+			each(&p.Topics[i].Problems[j])
+		}
+	}
+	for i := range p.Others {
+		each(&p.Others[i])
+	}
 }
 
 func (p *Plan) count(action Action) int {
@@ -189,250 +330,4 @@ func (p *Plan) count(action Action) int {
 	return n
 }
 
-// check compares one topic with what is wanted of it.
-type check struct {
-	want      *want
-	topic     topicDescription
-	config    topicConfig
-	origins   map[string]originState
-	bootstrap string
-
-	result TopicPlan
-}
-
-func (c *check) plan() TopicPlan {
-	c.result = TopicPlan{
-		Topic:       c.want.topic,
-		Role:        c.want.role(),
-		Tier:        c.want.tier,
-		Origins:     c.want.origins,
-		Action:      ActionNone,
-		Partitions:  c.topic.count(),
-		Replication: c.topic.replicas(),
-	}
-	missing := errors.Is(c.topic.err, kerr.UnknownTopicOrPartition)
-	switch {
-	case len(c.want.roles) > 1:
-		c.twoRoles()
-	case c.topic.err != nil && !missing:
-		c.unreadable()
-	case c.want.role() == RoleOrigin && missing:
-		c.originMissing()
-	case missing:
-		c.missing()
-	default:
-		c.compare()
-	}
-	return c.result
-}
-
-func (c *check) problem(rule Rule, severity Severity, remedy, format string, args ...any) {
-	c.result.Problems = append(c.result.Problems, Problem{
-		Rule:         rule,
-		Severity:     severity,
-		Topic:        c.want.topic,
-		Message:      fmt.Sprintf(format, args...),
-		Remedy:       remedy,
-		FixedByApply: remedy == applyCommand,
-	})
-}
-
-// raise notes a change that apply makes.
-func (c *check) raise(setting string, from, to int64) {
-	c.result.Changes = append(c.result.Changes, Change{
-		Setting: setting,
-		From:    strconv.FormatInt(from, 10),
-		To:      strconv.FormatInt(to, 10),
-	})
-}
-
-func (c *check) twoRoles() {
-	c.result.Action = ActionDrift
-	roles := make([]string, len(c.want.roles))
-	for i, role := range c.want.roles {
-		roles[i] = string(role)
-	}
-	c.problem(RuleTwoRoles, SeverityError, "Give each use a topic of its own in topics.yaml.",
-		"topics.yaml uses the topic as %s: records would run in a circle, or be held to the wrong rules.", strings.Join(roles, " and as "))
-}
-
-func (c *check) unreadable() {
-	c.result.Action = ActionUnknown
-	remedy := "Look at the state of the brokers and try again."
-	if errors.Is(c.topic.err, kerr.TopicAuthorizationFailed) {
-		remedy = fmt.Sprintf("Grant DESCRIBE and DESCRIBE_CONFIGS on the topic to this principal (kafka-acls.sh --bootstrap-server %s --add --allow-principal User:NAME --operation Describe --operation DescribeConfigs --topic %s).", c.bootstrap, c.want.topic)
-	}
-	c.problem(RuleTopicUnreadable, SeverityError, remedy, "The brokers do not describe the topic (%s), so nothing about it could be checked.", Code(c.topic.err))
-}
-
-func (c *check) originMissing() {
-	c.result.Action = ActionMissing
-	c.problem(RuleOriginMissing, SeverityError,
-		fmt.Sprintf("Correct the name in topics.yaml, or have the owner of the topic create it (kafka-topics.sh --bootstrap-server %s --create --topic %s --partitions N --replication-factor N).", c.bootstrap, c.want.topic),
-		"The origin does not exist: its records have nowhere to return to, and its other topics cannot be created without its partition count. Redrive never creates an origin.")
-}
-
-func (c *check) missing() {
-	if c.blocked() {
-		c.result.Action = ActionBlocked
-		c.problem(RuleTopicMissing, SeverityError, "Make the origin available first, then run "+applyCommand+".",
-			"The topic does not exist, and cannot be created without knowing its origin (%s).", strings.Join(c.want.origins, ", "))
-		return
-	}
-	c.result.Action = ActionCreate
-	c.result.Partitions, c.result.Replication = c.want.partitions, c.want.replication
-	c.result.Settings = c.want.settings()
-	c.problem(RuleTopicMissing, SeverityError, applyCommand, "The topic does not exist: records that should go there wait or are refused.")
-}
-
-// blocked reports whether an origin of the topic is not known well enough to say
-// what the topic must be like.
-func (c *check) blocked() bool {
-	return slices.ContainsFunc(c.want.origins, func(origin string) bool { return c.origins[origin].partitions == 0 })
-}
-
-// compare judges a topic that exists.
-func (c *check) compare() {
-	if c.config.err != nil {
-		c.problem(RuleConfigUnreadable, SeverityWarning,
-			fmt.Sprintf("kafka-acls.sh --bootstrap-server %s --add --allow-principal User:NAME --operation DescribeConfigs --topic %s", c.bootstrap, c.want.topic),
-			"The brokers do not tell the settings of the topic (%s): %s.", Code(c.config.err), c.unchecked())
-	}
-	if c.want.role() != RoleOrigin {
-		c.partitions()
-		if c.config.err == nil {
-			c.messageBytes()
-			if c.want.role() != RoleReturn {
-				c.storage()
-			}
-		}
-		c.durability()
-	}
-	switch {
-	case len(c.result.Changes) > 0:
-		c.result.Action = ActionChange
-	case len(c.result.Problems) > 0:
-		c.result.Action = ActionDrift
-	case c.want.role() != RoleOrigin && c.blocked():
-		c.result.Action = ActionBlocked // Nothing wrong so far, but not all could be looked at.
-	}
-}
-
-func (c *check) unchecked() string {
-	if c.want.role() == RoleOrigin {
-		return "its size limit and minimum of in-sync replicas cannot be carried over to the other topics"
-	}
-	return "compaction and retention, by which it may lose records, could not be checked"
-}
-
-func (c *check) partitions() {
-	have := c.topic.count()
-	if have >= c.want.partitions {
-		return
-	}
-	if c.want.role() == RoleReturn {
-		c.problem(RuleFewerPartitions, SeverityError,
-			fmt.Sprintf("kafka-topics.sh --bootstrap-server %s --alter --topic %s --partitions %d", c.bootstrap, c.want.topic, c.want.partitions),
-			"The topic has %d partitions and its origin %d: a record cannot return to the partition number it came from, and its key changes place.", have, c.want.partitions)
-		return
-	}
-	c.raise(partitionCount, int64(have), int64(c.want.partitions))
-	c.problem(RuleFewerPartitions, SeverityError, applyCommand,
-		"The topic has %d partitions and its origin %d: records of different origin partitions share one here, so that a slow or refused one holds up its neighbours.", have, c.want.partitions)
-}
-
-// storage judges how long and how surely the topic keeps what waits in it.
-func (c *check) storage() {
-	policies := c.config.policies()
-	if slices.Contains(policies, "compact") {
-		c.problem(RuleCompacted, SeverityError, c.setting(cleanupPolicy, "delete"),
-			"%s is %s: compaction removes every record but the last of a key while they wait, and a record without a key is refused.", cleanupPolicy, c.config.values[cleanupPolicy])
-	}
-	if slices.Contains(policies, "delete") {
-		c.retention()
-		if limit, ok := c.config.number(retentionBytes); ok && limit >= 0 {
-			c.problem(RuleRetentionBytes, SeverityWarning, c.setting(retentionBytes, strconv.Itoa(unlimited)),
-				"%s is %d: in a burst of failures the oldest records are deleted by size, however long they still have to wait.", retentionBytes, limit)
-		}
-	}
-	if kind, ok := c.config.values[timestampType]; ok && kind != logAppendTime {
-		c.problem(RuleTimestampType, SeverityWarning, c.setting(timestampType, logAppendTime),
-			"%s is %s: a client with an old timestamp has its record deleted early, one with a future timestamp has it refused.", timestampType, kind)
-	}
-}
-
-func (c *check) retention() {
-	have, ok := c.config.number(retentionMs)
-	if !ok || have < 0 || have >= c.want.leastRetention.Milliseconds() {
-		return
-	}
-	c.raise(retentionMs, have, c.want.retention)
-	keeps := formatMillis(have)
-	switch {
-	case c.want.role() == RoleDeadLetters:
-		c.problem(RuleRetentionShort, SeverityWarning, applyCommand,
-			"The topic keeps dead letters for %s, which is less than a week: they are gone before somebody has looked at them.", keeps)
-	case have <= c.want.wait.Milliseconds():
-		c.problem(RuleRetentionDelay, SeverityError, applyCommand,
-			"The topic keeps records for %s while they wait here for up to %s: they are deleted before they are due.", keeps, formatMillis(c.want.wait.Milliseconds()))
-	default:
-		c.problem(RuleRetentionShort, SeverityWarning, applyCommand,
-			"The topic keeps records for %s, less than a day more than the %s they wait: they are lost if the forwarder stands still for longer.", keeps, formatMillis(c.want.wait.Milliseconds()))
-	}
-}
-
-func (c *check) messageBytes() {
-	have, ok := c.config.number(maxMessageBytes)
-	if !ok || have >= c.want.messageBytes {
-		return
-	}
-	remedy := applyCommand
-	if c.want.role() == RoleReturn {
-		remedy = c.setting(maxMessageBytes, strconv.FormatInt(c.want.messageBytes, 10))
-	} else {
-		c.raise(maxMessageBytes, have, c.want.messageBytes)
-	}
-	c.problem(RuleMessageBytes, SeverityWarning, remedy,
-		"%s is %d, and the largest record of the origin with Redrive's headers has %d bytes: such a record is refused here.", maxMessageBytes, have, c.want.messageBytes)
-}
-
-// durability judges what an acknowledged record survives. Apply leaves both alone:
-// more replicas take disk and network of brokers that only their operator knows,
-// and a higher minimum stops writes where replicas are short.
-func (c *check) durability() {
-	if have, ok := c.config.number(minInsync); ok && have < c.want.minInsync {
-		c.problem(RuleMinInsync, SeverityWarning, c.setting(minInsync, strconv.FormatInt(c.want.minInsync, 10)),
-			"%s is %d and the origin's is %d: a record can be acknowledged here on fewer replicas than on its origin, and lost with them.", minInsync, have, c.want.minInsync)
-	}
-	if have := c.topic.replicas(); have < c.want.replication {
-		c.problem(RuleReplication, SeverityWarning,
-			fmt.Sprintf("Reassign the partitions of %s to %d replicas each with kafka-reassign-partitions.sh --bootstrap-server %s.", c.want.topic, c.want.replication, c.bootstrap),
-			"Its partitions have %d replicas and those of the origin %d: fewer broken disks are enough to lose what waits here.", have, c.want.replication)
-	}
-}
-
-// setting returns the command that changes one setting of the topic.
-func (c *check) setting(name, value string) string {
-	return fmt.Sprintf("kafka-configs.sh --bootstrap-server %s --alter --entity-type topics --entity-name %s --add-config %s=%s", c.bootstrap, c.want.topic, name, value)
-}
-
-// formatMillis renders a value of retention.ms for people: 7d, 1d12h, 10m.
-func formatMillis(ms int64) string {
-	if ms < 0 {
-		return "ever"
-	}
-	if ms == 0 {
-		return "0s"
-	}
-	var b strings.Builder
-	for _, unit := range []struct {
-		size int64
-		name string
-	}{{day.Milliseconds(), "d"}, {time.Hour.Milliseconds(), "h"}, {time.Minute.Milliseconds(), "m"}, {1000, "s"}, {1, "ms"}} {
-		if n := ms / unit.size; n > 0 {
-			fmt.Fprintf(&b, "%d%s", n, unit.name)
-			ms -= n * unit.size
-		}
-	}
-	return b.String()
-}
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -142,7 +142,7 @@ func TestApplyRaisesShortRetention(t *testing.T) {
 	before := rawTopics(t, client, wait...)
 
 	plan := makePlan(t, client, l)
-	wantDiff(t, "rules", rules(plan), map[string][]string{
+	wantDiff(t, "codes", codes(plan), map[string][]string{
 		l.Tiers[0].Topic: {"error retention-below-delay +"},
 		l.Tiers[1].Topic: {"error fewer-partitions +", "error retention-below-delay +"},
 	})
@@ -173,7 +173,7 @@ func TestPlanReportsCompaction(t *testing.T) {
 	admin.CreateTopic(l.Tiers[0].Topic, 1, map[string]string{cleanupPolicy: "compact,delete", timestampType: logAppendTime, maxMessageBytes: "2000000"})
 
 	plan := makePlan(t, client, l)
-	wantDiff(t, "rules", rules(plan), map[string][]string{l.Inbox: {"error compacted"}, l.Tiers[0].Topic: {"error compacted"}})
+	wantDiff(t, "codes", codes(plan), map[string][]string{l.Inbox: {"error compacted"}, l.Tiers[0].Topic: {"error compacted"}})
 	if plan.Changed() {
 		t.Error("apply would touch it")
 	}

@@ -14,6 +14,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/kafka-redrive/redrive/internal/issue"
 )
 
 // ladder is the ladder of an origin with the names and two of the tiers that a
@@ -49,7 +51,7 @@ func seedTopic(t *testing.T, cluster *kfake.Cluster, topic string, partitions in
 
 func makePlan(t *testing.T, client *kgo.Client, ladders ...Ladder) *Plan {
 	t.Helper()
-	plan, err := MakePlan(t.Context(), client, ladders...)
+	plan, err := MakePlan(t.Context(), client, Preflight{Ladders: ladders})
 	if err != nil {
 		t.Fatalf("make plan: %v", err)
 	}
@@ -75,12 +77,12 @@ func actions(p *Plan) map[string]Action {
 	return all
 }
 
-// rules returns topic -> "severity rule" of each problem, with a plus if apply
+// codes returns topic -> "severity code" of each problem, with a plus if apply
 // fixes it.
-func rules(p *Plan) map[string][]string {
+func codes(p *Plan) map[string][]string {
 	all := make(map[string][]string)
 	for _, problem := range p.Problems() {
-		text := string(problem.Severity) + " " + string(problem.Rule)
+		text := string(problem.Severity) + " " + string(problem.Code)
 		if problem.FixedByApply {
 			text += " +"
 		}
@@ -179,24 +181,25 @@ func TestEachRuleIsFoundAndOnlyRaisingIsApplied(t *testing.T) {
 		name     string
 		topic    string
 		settings map[string]string
-		rules    []string
+		codes    []string
 		changes  []Change
 	}{
 		{"fit", "orders.retry.10d", nil, nil, nil},
 		{"kept for ever", "orders.dlt", map[string]string{retentionMs: "-1"}, nil, nil},
 		{"deleted before due", "orders.retry.10d", map[string]string{retentionMs: "864000000"}, []string{"error retention-below-delay +"}, []Change{{retentionMs, "864000000", "1814400000"}}},
-		{"an outage of a day loses records", "orders.retry.10d", map[string]string{retentionMs: "950399999"}, []string{"warning retention-short +"}, []Change{{retentionMs, "950399999", "1814400000"}}},
+		{"an outage of a day loses records", "orders.retry.10d", map[string]string{retentionMs: "950399999"}, []string{"warning tier-retention-short +"}, []Change{{retentionMs, "950399999", "1814400000"}}},
 		{"a day more than the wait", "orders.retry.10d", map[string]string{retentionMs: "950400000"}, nil, nil},
-		{"inbox of an hour", "orders.retry", map[string]string{retentionMs: "3600000"}, []string{"warning retention-short +"}, []Change{{retentionMs, "3600000", "604800000"}}},
+		{"inbox of an hour", "orders.retry", map[string]string{retentionMs: "3600000"}, []string{"warning tier-retention-short +"}, []Change{{retentionMs, "3600000", "604800000"}}},
 		{"inbox of two days", "orders.retry", map[string]string{retentionMs: "172800000"}, nil, nil},
-		{"dead letters of six days", "orders.dlt", map[string]string{retentionMs: "518400000"}, []string{"warning retention-short +"}, []Change{{retentionMs, "518400000", "2592000000"}}},
+		{"dead letters of six days", "orders.dlt", map[string]string{retentionMs: "518400000"}, []string{"warning dlt-retention-short +"}, []Change{{retentionMs, "518400000", "2592000000"}}},
 		{"dead letters of two weeks", "orders.dlt", map[string]string{retentionMs: "1209600000"}, nil, nil},
 		{"compacted", "orders.retry.10s", map[string]string{cleanupPolicy: "compact", retentionMs: "1"}, []string{"error compacted"}, nil},
 		{"compacted and deleted", "orders.retry.10s", map[string]string{cleanupPolicy: "compact,delete"}, []string{"error compacted"}, nil},
 		{"limited by size", "orders.retry.10s", map[string]string{retentionBytes: "1000000"}, []string{"warning retention-bytes"}, nil},
 		{"stamped by clients", "orders.retry.10s", map[string]string{timestampType: "CreateTime"}, []string{"warning timestamp-type"}, nil},
 		{"too narrow", "orders.dlt", map[string]string{maxMessageBytes: "1000012"}, []string{"warning message-bytes +"}, []Change{{maxMessageBytes, "1000012", "1064972"}}},
-		{"acknowledged by fewer", "orders.dlt", map[string]string{minInsync: "1"}, []string{"warning min-insync"}, nil},
+		{"led by a replica that lacks records", "orders.retry", map[string]string{uncleanElection: "true"}, []string{"warning unclean-election"}, nil},
+		{"acknowledged by fewer", "orders.dlt", map[string]string{minInsync: "1"}, []string{"warning min-isr"}, nil},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -213,15 +216,15 @@ func TestEachRuleIsFoundAndOnlyRaisingIsApplied(t *testing.T) {
 			client := fakeClient(t, cluster)
 			before := settingsOf(t, client, tt.topic)
 			plan := makePlan(t, client, ladder("orders"))
-			wantRules := map[string][]string{}
-			if tt.rules != nil {
-				wantRules[tt.topic] = tt.rules
+			wantCodes := map[string][]string{}
+			if tt.codes != nil {
+				wantCodes[tt.topic] = tt.codes
 			}
-			wantDiff(t, "rules", rules(plan), wantRules)
+			wantDiff(t, "codes", codes(plan), wantCodes)
 			tp := topicPlan(t, plan, tt.topic)
 			wantDiff(t, "changes", tp.Changes, tt.changes)
 			wantAction := ActionNone
-			if tt.rules != nil {
+			if tt.codes != nil {
 				wantAction = ActionDrift
 			}
 			if tt.changes != nil {
@@ -236,10 +239,10 @@ func TestEachRuleIsFoundAndOnlyRaisingIsApplied(t *testing.T) {
 				before[change.Setting] = change.To
 			}
 			wantDiff(t, "settings after apply", settingsOf(t, client, tt.topic), before)
-			for topic, left := range rules(makePlan(t, client, ladder("orders"))) {
-				for _, rule := range left {
-					if strings.HasSuffix(rule, "+") {
-						t.Errorf("%s: %s is left after apply", topic, rule)
+			for topic, left := range codes(makePlan(t, client, ladder("orders"))) {
+				for _, code := range left {
+					if strings.HasSuffix(code, "+") {
+						t.Errorf("%s: %s is left after apply", topic, code)
 					}
 				}
 			}
@@ -257,7 +260,7 @@ func TestPartitionsGrowToTheOriginsCountAndNeverShrink(t *testing.T) {
 	}
 	client := fakeClient(t, cluster)
 	plan := makePlan(t, client, l)
-	wantDiff(t, "rules", rules(plan), map[string][]string{
+	wantDiff(t, "codes", codes(plan), map[string][]string{
 		"orders.billing": {"error fewer-partitions"},
 		"orders.retry":   {"error fewer-partitions +"},
 		"orders.dlt":     {"error fewer-partitions +"},
@@ -316,7 +319,7 @@ func TestTopicWithTwoRolesIsLeftAlone(t *testing.T) {
 	l, second := ladder("orders"), ladder("orders.retry") // The inbox of one is the origin of the other.
 	client := fakeClient(t, cluster)
 	plan := makePlan(t, client, l, second)
-	wantDiff(t, "rules", rules(plan)["orders.retry"], []string{"error two-roles"})
+	wantDiff(t, "codes", codes(plan)["orders.retry"], []string{"error two-roles"})
 	if err := plan.Apply(t.Context(), client, func(Act) {}); err == nil || !strings.Contains(err.Error(), "orders.retry: left alone") {
 		t.Errorf("apply: %v", err)
 	}
@@ -357,15 +360,16 @@ func TestOneUnreadableTopicHidesNoOther(t *testing.T) {
 	}
 	client := newClient(t, Options{Brokers: cluster.ListenAddrs(), SASL: &SASLOptions{Mechanism: MechanismPlain, Username: "forwarder", Password: "secret"}})
 	plan := makePlan(t, client, ladder("orders"))
-	wantDiff(t, "rules", rules(plan), map[string][]string{
-		"orders.retry":     {"warning config-unreadable"},
-		"orders.retry.10s": {"error retention-below-delay +"},
-		"orders.retry.10d": {"error topic-unreadable"},
-		"orders.dlt":       {"error topic-unreadable"},
+	wantDiff(t, "codes", codes(plan), map[string][]string{
+		"orders":           {"error acl-missing"}, // It may be described, and not written to.
+		"orders.retry":     {"error acl-missing", "warning config-unreadable"},
+		"orders.retry.10s": {"error retention-below-delay +", "error acl-missing"},
+		"orders.retry.10d": {"error acl-missing"},
+		"orders.dlt":       {"error acl-missing"},
 	})
 	for _, problem := range plan.Problems() {
-		if strings.HasSuffix(string(problem.Rule), "unreadable") && !strings.Contains(problem.Remedy, "kafka-acls.sh") {
-			t.Errorf("%s: remedy %q", problem.Rule, problem.Remedy)
+		if !problem.FixedByApply && !strings.Contains(problem.Remedy, "kafka-acls.sh") {
+			t.Errorf("%s: remedy %q", problem.Code, problem.Remedy)
 		}
 	}
 
@@ -454,7 +458,7 @@ func TestApplyLeavesAnOriginAloneWhateverThePlanSays(t *testing.T) {
 
 func TestPlanIsAnErrorWhenNoBrokerAnswers(t *testing.T) {
 	client := newClient(t, Options{Brokers: []string{"127.0.0.1:1"}}, kgo.RequestRetries(0))
-	if plan, err := MakePlan(t.Context(), client, ladder("orders")); err == nil || Classify(err) != Transient {
+	if plan, err := MakePlan(t.Context(), client, Preflight{Ladders: []Ladder{ladder("orders")}}); err == nil || Classify(err) != Transient {
 		t.Errorf("MakePlan = %v, %v", plan, err)
 	}
 }
@@ -470,19 +474,22 @@ func TestEveryProblemHasASentenceAndARemedy(t *testing.T) {
 		}
 	}
 	plan := makePlan(t, fakeClient(t, cluster), ladder("orders"), ladder("payments"))
-	seen := make(map[Rule]bool)
+	seen := make(map[issue.Code]bool)
 	for _, p := range plan.Problems() {
-		seen[p.Rule] = true
+		seen[p.Code] = true
 		if p.Topic == "" || !strings.HasSuffix(p.Message, ".") || len(p.Remedy) < 10 {
 			t.Errorf("%+v", p)
 		}
 		if strings.Contains(p.Remedy, ".sh") && !strings.Contains(p.Remedy, cluster.ListenAddrs()[0]) {
-			t.Errorf("%s: the remedy does not name the brokers: %s", p.Rule, p.Remedy)
+			t.Errorf("%s: the remedy does not name the brokers: %s", p.Code, p.Remedy)
 		}
 	}
-	for _, rule := range []Rule{RuleOriginMissing, RuleTopicMissing, RuleFewerPartitions, RuleCompacted, RuleRetentionDelay, RuleRetentionShort, RuleRetentionBytes, RuleTimestampType, RuleMessageBytes, RuleMinInsync, RuleReplication} {
-		if !seen[rule] {
-			t.Errorf("no problem of rule %s", rule)
+	for _, code := range []issue.Code{
+		issue.OriginMissing, issue.TopicMissing, issue.FewerPartitions, issue.Compacted, issue.RetentionBelowDelay, issue.TierRetentionShort, issue.DLTRetentionShort,
+		issue.RetentionBytes, issue.TimestampType, issue.MessageBytes, issue.MinISR, issue.Replication,
+	} {
+		if !seen[code] {
+			t.Errorf("no problem of code %s", code)
 		}
 	}
 }
@@ -493,12 +500,12 @@ func TestPlanRendersAsTextAndJSON(t *testing.T) {
 		{
 			Topic: "orders.retry", Role: RoleInbox, Origins: []string{"orders"}, Action: ActionCreate, Partitions: 8, Replication: 3,
 			Settings: map[string]string{retentionMs: "604800000", cleanupPolicy: "delete"},
-			Problems: []Problem{{Rule: RuleTopicMissing, Severity: SeverityError, Topic: "orders.retry", Message: "The topic does not exist.", Remedy: applyCommand, FixedByApply: true}},
+			Problems: []Problem{{Code: issue.TopicMissing, Severity: issue.SeverityError, Topic: "orders.retry", Role: RoleInbox, Message: "The topic does not exist.", Remedy: applyCommand, FixedByApply: true}},
 		},
 		{
 			Topic: "orders.retry.10m", Role: RoleTier, Tier: "10m", Origins: []string{"orders"}, Action: ActionChange, Partitions: 8, Replication: 3,
 			Changes:  []Change{{partitionCount, "4", "8"}, {retentionMs, "5400000", "604800000"}},
-			Problems: []Problem{{Rule: RuleRetentionShort, Severity: SeverityWarning, Topic: "orders.retry.10m", Message: "Too short.", Remedy: applyCommand, FixedByApply: true}},
+			Problems: []Problem{{Code: issue.TierRetentionShort, Severity: issue.SeverityWarning, Topic: "orders.retry.10m", Role: RoleTier, Message: "Too short.", Remedy: applyCommand, FixedByApply: true}},
 		},
 	}}
 	var text strings.Builder
@@ -514,7 +521,7 @@ error orders.retry: topic-missing
   The topic does not exist.
   remedy: forwarder topics apply
 
-warning orders.retry.10m: retention-short
+warning orders.retry.10m: tier-retention-short
   Too short.
   remedy: forwarder topics apply
 

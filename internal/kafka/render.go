@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
+	"time"
 )
 
 // WriteText writes the plan for people: a table of the topics, the problems with
@@ -25,12 +26,40 @@ func (p *Plan) WriteText(w io.Writer) error {
 		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", t.Topic, role, t.Action, t.detail())
 	}
 	_ = table.Flush()
+	for _, s := range p.Samples {
+		if s.Verdict != VerdictUnknown {
+			fmt.Fprintf(&b, "\n%s: of %d keys in its latest records %s, so the partitioner is %s.\n", s.Origin, s.Keys, s.figures(), s.Verdict)
+		}
+	}
+	for _, r := range p.Retired {
+		b.WriteString("\n" + r.text() + "\n")
+	}
 	for _, problem := range p.Problems() {
-		fmt.Fprintf(&b, "\n%s %s: %s\n  %s\n  remedy: %s\n", problem.Severity, problem.Topic, problem.Rule, problem.Message, problem.Remedy)
+		b.WriteString("\n" + problem.Text())
 	}
 	b.WriteString("\n" + p.summary() + "\n")
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// Text is the problem for people, in three lines.
+func (p Problem) Text() string {
+	place := ""
+	if p.Topic != "" {
+		place = " " + p.Topic
+	}
+	return fmt.Sprintf("%s%s: %s\n  %s\n  remedy: %s\n", p.Severity, place, p.Code, p.Message, p.Remedy)
+}
+
+func (r Retired) text() string {
+	switch {
+	case r.Left == 0:
+		return r.Topic + ": no longer in the file, and drained: it may be deleted."
+	case r.Until.IsZero():
+		return fmt.Sprintf("%s: no longer in the file, up to %d records left, all due.", r.Topic, r.Left)
+	default:
+		return fmt.Sprintf("%s: no longer in the file, up to %d records left, the last due at %s.", r.Topic, r.Left, r.Until.UTC().Format(time.RFC3339))
+	}
 }
 
 // detail says in one line what a topic is or becomes.

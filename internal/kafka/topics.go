@@ -1,11 +1,14 @@
 package kafka
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // Ladder names the topics of one entry of topics.yaml.
@@ -22,7 +25,13 @@ type Ladder struct {
 	Inbox       string
 	Tiers       []Tier
 	DeadLetters string
+	// Partitioner is the one that the file names for the origin's producers. Empty:
+	// it is not compared with what the keys on the origin fit.
+	Partitioner Partitioner
 }
+
+// returnsTo is the topic that records return to.
+func (l Ladder) returnsTo() string { return cmp.Or(l.ReturnTo, l.Origin) }
 
 // Tier is one step of a ladder.
 type Tier struct {
@@ -51,6 +60,7 @@ const (
 	timestampType   = "message.timestamp.type"
 	maxMessageBytes = "max.message.bytes"
 	minInsync       = "min.insync.replicas"
+	uncleanElection = "unclean.leader.election.enable"
 
 	// partitionCount is not a setting of Kafka, but it changes like one.
 	partitionCount = "partitions"
@@ -103,6 +113,8 @@ type want struct {
 	retention      int64         // What a new topic gets, and one that is raised; milliseconds, -1 for ever.
 	messageBytes   int64         // At least.
 	minInsync      int64         // At least.
+
+	operations []kmsg.ACLOperation // What the forwarder does with the topic, beside describing it.
 }
 
 func (w *want) role() Role { return w.roles[0] }
@@ -127,7 +139,11 @@ func wants(ladders []Ladder, origins map[string]originState) []*want {
 	// Origins first, so that a topic which is one is never taken for anything that
 	// may be created or altered.
 	for _, l := range ladders {
-		add(want{topic: l.Origin, roles: []Role{RoleOrigin}, origins: []string{l.Origin}})
+		origin := want{topic: l.Origin, roles: []Role{RoleOrigin}, origins: []string{l.Origin}}
+		if l.returnsTo() == l.Origin {
+			origin.operations = []kmsg.ACLOperation{kmsg.ACLOperationWrite}
+		}
+		add(origin)
 	}
 	for _, l := range ladders {
 		origin := origins[l.Origin]
@@ -144,14 +160,19 @@ func wants(ladders []Ladder, origins map[string]originState) []*want {
 		waiting := func(topic string, role Role, tier string, wait time.Duration) {
 			w := of
 			w.topic, w.roles, w.tier, w.wait = topic, []Role{role}, tier, wait
+			w.operations = []kmsg.ACLOperation{kmsg.ACLOperationRead}
+			if role == RoleTier {
+				w.operations = append(w.operations, kmsg.ACLOperationWrite)
+			}
 			w.leastRetention = wait + outageMargin
 			w.retention = max(waitingRetention, 2*wait+outageMargin).Milliseconds()
 			add(w)
 		}
-		if l.ReturnTo != "" && l.ReturnTo != l.Origin {
+		if l.returnsTo() != l.Origin {
 			w := of
 			w.topic, w.roles = l.ReturnTo, []Role{RoleReturn}
 			w.retention = origin.retention
+			w.operations = []kmsg.ACLOperation{kmsg.ACLOperationWrite}
 			add(w)
 		}
 		waiting(l.Inbox, RoleInbox, "", 0)
@@ -162,6 +183,7 @@ func wants(ladders []Ladder, origins map[string]originState) []*want {
 		w.topic, w.roles = l.DeadLetters, []Role{RoleDeadLetters}
 		w.leastRetention = leastDeadLetters
 		w.retention = deadLettersRetention.Milliseconds()
+		w.operations = []kmsg.ACLOperation{kmsg.ACLOperationWrite}
 		add(w)
 	}
 	return all
@@ -178,6 +200,11 @@ func (w *want) merge(other want) {
 	for _, origin := range other.origins {
 		if !slices.Contains(w.origins, origin) {
 			w.origins = append(w.origins, origin)
+		}
+	}
+	for _, operation := range other.operations {
+		if !slices.Contains(w.operations, operation) {
+			w.operations = append(w.operations, operation)
 		}
 	}
 	if w.tier == "" {
@@ -213,10 +240,21 @@ func (w *want) settings() map[string]string {
 	if w.messageBytes != 0 {
 		s[maxMessageBytes] = strconv.FormatInt(w.messageBytes, 10)
 	}
-	if w.minInsync != 0 {
-		s[minInsync] = strconv.FormatInt(w.minInsync, 10)
+	if acks := w.acknowledgements(); acks != 0 {
+		s[minInsync] = strconv.FormatInt(acks, 10)
 	}
 	return s
+}
+
+// acknowledgements returns min.insync.replicas of the topic if it must be created:
+// the origin's, but with three replicas and more at least two. While a record waits
+// its only copy is here, and one broker must not be enough to lose it. A return
+// topic is like the origin.
+func (w *want) acknowledgements() int64 {
+	if w.minInsync == 1 && w.replication >= 3 && w.role() != RoleReturn {
+		return 2
+	}
+	return w.minInsync
 }
 
 // originState is what the ladder of an origin takes from it. Zero: not known.
