@@ -14,6 +14,8 @@ const (
 	// A session below the shortest can not be kept alive by heartbeats; the longest is the brokers' own default limit.
 	shortestSession = Duration(time.Second)
 	longestSession  = Duration(30 * time.Minute)
+	// A shorter look at the file would cost more than the forwarding of an idle process.
+	shortestReload = Duration(100 * time.Millisecond)
 )
 
 // problem reports something wrong with the value of a key, where the value comes from. A default is reported at what is around it.
@@ -148,28 +150,6 @@ func (c checker) needsEnabled(base, name string, used bool) {
 	}
 }
 
-func (c checker) sasl(s SASL) {
-	const base = "kafka.sasl."
-	c.needsEnabled(base, "username", s.Username != "")
-	c.needsEnabled(base, "password", s.Password != "")
-	c.needsEnabled(base, "passwordFilepath", s.PasswordFilepath != "")
-	if !c.readable(base+"username", base+"password", base+"passwordFilepath") {
-		return
-	}
-	if s.Password != "" && s.PasswordFilepath != "" {
-		c.problem(base+"passwordFilepath", "contradicts kafka.sasl.password, "+c.where(base+"password"), "keep one of the two")
-	}
-	if !s.Enabled {
-		return
-	}
-	if s.Username == "" {
-		c.problem(base+"enabled", "needs kafka.sasl.username", "")
-	}
-	if s.Password == "" && s.PasswordFilepath == "" {
-		c.problem(base+"enabled", "needs kafka.sasl.password or kafka.sasl.passwordFilepath", "")
-	}
-}
-
 func (c checker) forwarder(f Forwarder) {
 	const base = "forwarder."
 	if f.Group == "" && c.readable(base+"group") {
@@ -195,6 +175,9 @@ func (c checker) forwarder(f Forwarder) {
 		case sessionOK && key.value >= f.SessionTimeout:
 			c.problem(path, fmt.Sprintf("%s is not shorter than forwarder.sessionTimeout, %s", key.value, f.SessionTimeout), "")
 		}
+	}
+	if path := base + "reloadInterval"; f.ReloadInterval != 0 && f.ReloadInterval < shortestReload && c.readable(path) {
+		c.problem(path, fmt.Sprintf("%s is below %s", f.ReloadInterval, shortestReload), "0s stands for: on SIGHUP only")
 	}
 	totalOK := c.aboveZero(base+"maxHeldBytes", f.MaxHeldBytes)
 	eachOK := c.aboveZero(base+"maxHeldBytesPerPartition", f.MaxHeldBytesPerPartition)

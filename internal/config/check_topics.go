@@ -100,6 +100,19 @@ func (c checker) limits(t *Topic, base string, tiersOK bool) {
 			c.problem(path, fmt.Sprintf("%s is shorter than the longest tier with its jitter, %s", t.MaxDelay, longest), "")
 		}
 	}
+	attempts, deliveries := base+".maxAttempts", base+".maxDeliveries"
+	if t.MaxDeliveries < t.MaxAttempts && tiersOK && c.readable(attempts, deliveries) {
+		at := attempts
+		if c.set(deliveries) {
+			at = deliveries
+		}
+		c.problem(at, fmt.Sprintf("maxDeliveries, %d, is below maxAttempts, %d", t.MaxDeliveries, t.MaxAttempts), "raise maxDeliveries, the failed deliveries over all replays")
+	}
+	// A slower rate keeps records longer than anybody would wait; a faster one is a slip.
+	const slowest, fastest = 0.001, 1e9
+	if rate := base + ".rateLimit"; t.RateLimit != 0 && (t.RateLimit < slowest || t.RateLimit > fastest) && c.readable(rate) {
+		c.problem(rate, fmt.Sprintf("is not between %v and %.0f records a second", slowest, fastest), "0 stands for no limit; paused: true keeps all back")
+	}
 	path, total := base+".maxHeldBytesPerPartition", "forwarder.maxHeldBytes"
 	if c.set(path) && c.aboveZero(path, t.MaxHeldBytesPerPartition) && c.readable(total) && c.config.Forwarder.MaxHeldBytes > 0 {
 		c.withinTotal(path, t.MaxHeldBytesPerPartition)

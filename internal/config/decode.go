@@ -397,13 +397,13 @@ func (f *file) scalar(n ast.Node, v reflect.Value, fd field, path string) {
 func scalarText(n ast.Node, v reflect.Value) (string, bool) {
 	switch n := n.(type) {
 	case *ast.StringNode:
-		return n.Value, v.Kind() != reflect.Bool && (v.Kind() != reflect.Int || isText(v.Type()))
+		return n.Value, v.Kind() == reflect.String || isText(v.Type())
 	case *ast.LiteralNode:
 		return n.Value.Value, v.Kind() == reflect.String
 	case *ast.IntegerNode:
 		return n.GetToken().Value, v.Kind() != reflect.String && v.Kind() != reflect.Bool
 	case *ast.FloatNode:
-		return n.GetToken().Value, v.Kind() != reflect.String && isText(v.Type())
+		return n.GetToken().Value, v.Kind() == reflect.Float64 || v.Kind() != reflect.String && isText(v.Type())
 	case *ast.BoolNode:
 		return n.GetToken().Value, v.Kind() == reflect.Bool
 	default:
@@ -434,18 +434,48 @@ func setText(v reflect.Value, fd field, text string) error {
 		if err != nil || text[0] == '+' || len(text) > 1 && text[0] == '0' {
 			return fmt.Errorf("%q is not a whole number", text)
 		}
-		if fd.positive && number < 1 {
-			return errors.New("must be at least 1")
+		if number < int64(fd.least) {
+			return fmt.Errorf("must be at least %d", fd.least)
 		}
 		v.SetInt(number)
-	case reflect.Slice:
-		items := strings.Split(text, ",")
-		for i := range items {
-			items[i] = strings.TrimSpace(items[i])
+	case reflect.Float64:
+		number, err := parseNumber(text)
+		if err != nil {
+			return err
 		}
-		v.Set(reflect.ValueOf(items))
+		v.SetFloat(number)
+	case reflect.Slice:
+		return setList(v, text)
 	default:
 		panic("no way to read a " + v.Type().String())
+	}
+	return nil
+}
+
+// parseNumber reads a number that is not negative, with or without a fraction. It takes no form that YAML and JSON read differently, or
+// not at all: hexadecimal, with underscores, infinite.
+func parseNumber(text string) (float64, error) {
+	if strings.HasPrefix(text, "-") {
+		return 0, errors.New("must not be negative")
+	}
+	number, err := strconv.ParseFloat(text, 64)
+	if err != nil || text[0] == '+' || strings.Trim(strings.ToLower(text), "0123456789.e+-") != "" {
+		return 0, fmt.Errorf("%q is not a number", text)
+	}
+	return number, nil
+}
+
+// setList reads items separated by commas into v. Empty text is an empty list.
+func setList(v reflect.Value, text string) error {
+	var items []string
+	if strings.TrimSpace(text) != "" {
+		items = strings.Split(text, ",")
+	}
+	v.Set(reflect.MakeSlice(v.Type(), len(items), len(items)))
+	for i, item := range items {
+		if err := setText(v.Index(i), field{typ: v.Type().Elem()}, strings.TrimSpace(item)); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -484,6 +514,8 @@ func expectation(t reflect.Type) string {
 		return "true or false"
 	case t.Kind() == reflect.Int:
 		return "a whole number"
+	case t.Kind() == reflect.Float64:
+		return "a number"
 	default:
 		return "text"
 	}
@@ -497,8 +529,12 @@ func kindName(n ast.Node) string {
 		return "a list"
 	case ast.IntegerType:
 		return "a number"
-	case ast.FloatType, ast.InfinityType, ast.NanType:
+	case ast.FloatType:
 		return "a decimal number"
+	case ast.InfinityType:
+		return "infinity"
+	case ast.NanType:
+		return "NaN"
 	case ast.BoolType:
 		return "true or false"
 	case ast.StringType, ast.LiteralType:

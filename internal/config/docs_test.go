@@ -58,7 +58,7 @@ func tables(t *testing.T) string {
 	for _, section := range order {
 		_, text, _ := strings.Cut(intro[section], " ") // Without the name of the Go type.
 		fmt.Fprintf(&out, "\n### `%s`\n\n%s%s\n", section, strings.ToUpper(text[:1]), text[1:])
-		inFile := strings.HasPrefix(section, "topics[]")
+		inFile := strings.Contains(section, "[]")
 		switch {
 		case len(rows[section]) == 0:
 		case inFile:
@@ -82,7 +82,7 @@ func typeOf(k documented) reflect.Type {
 // row is the line of one key.
 func row(k documented, comment string) string {
 	name := "`" + k.field.name + "`"
-	if !strings.HasPrefix(k.path, "topics") {
+	if !strings.Contains(k.path, "[]") {
 		name += "<br>`" + leaf{path: k.path}.env() + "`"
 	}
 	def := "see the meaning"

@@ -36,6 +36,10 @@ func (l *layers) source(path string) string {
 	if !ok && strings.HasSuffix(path, ".delay") {
 		from, ok = l.origins[parent(path)] // A tier may be written as its delay alone.
 	}
+	if !ok {
+		from, _ = l.innermost(path)
+		ok = from.name != "" // The environment or a flag sets a list as a whole.
+	}
 	switch {
 	case !ok:
 		return "default"
@@ -59,7 +63,7 @@ func plainFileName(name string) string {
 func (l *layers) json() ([]byte, error) {
 	sources := make(map[string]string)
 	l.walk(reflect.ValueOf(l.config), "", func(path, _ string, v reflect.Value, _ int) {
-		if !holdsKeys(v.Type()) {
+		if isValue(v) {
 			sources[path] = l.source(path)
 		}
 	})
@@ -81,7 +85,7 @@ func (l *layers) yaml() []byte {
 	width := 0
 	l.walk(reflect.ValueOf(l.config), "", func(path, lead string, v reflect.Value, depth int) {
 		row := line{text: strings.Repeat("  ", depth) + lead}
-		if !holdsKeys(v.Type()) {
+		if isValue(v) {
 			row.text += " " + yamlValue(v)
 			row.comment = l.source(path)
 			if n := utf8.RuneCountInString(row.text); n <= widest {
@@ -127,9 +131,9 @@ func (l *layers) walk(v reflect.Value, prefix string, visit func(path, lead stri
 	section(v, prefix, 0, false)
 }
 
-// holdsKeys tells sections and lists of sections from values.
-func holdsKeys(t reflect.Type) bool {
-	return isSection(t) || t.Kind() == reflect.Slice && isSection(t.Elem())
+// isValue tells what stands on one line from what keys follow: a list of sections stands there if it is empty.
+func isValue(v reflect.Value) bool {
+	return !holdsKeys(v.Type()) || v.Kind() == reflect.Slice && v.Len() == 0
 }
 
 // yamlValue writes a value on one line.
@@ -150,6 +154,8 @@ func yamlValue(v reflect.Value) string {
 		return "[" + strings.Join(items, ", ") + "]"
 	case reflect.String:
 		return yamlText(v.String())
+	case reflect.Float64:
+		return strconv.FormatFloat(v.Float(), 'f', -1, 64) // Never 1e+06, which some readers take for text.
 	default:
 		return fmt.Sprint(v.Interface())
 	}

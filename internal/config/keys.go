@@ -3,6 +3,7 @@ package config
 import (
 	"encoding"
 	"reflect"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -15,16 +16,18 @@ func defaults() Config {
 	return Config{
 		Kafka: Kafka{
 			ClientID: "redrive-forwarder",
-			SASL:     SASL{Mechanism: "PLAIN"},
+			SASL:     SASL{Mechanism: "PLAIN", OAuth: OAuth{Extensions: []Extension{}}},
 		},
 		Forwarder: Forwarder{
 			Group:                    "redrive-forwarder",
+			GroupProtocol:            "classic",
 			SessionTimeout:           Duration(45 * time.Second),
 			ShutdownTimeout:          Duration(5 * time.Second),
 			CommitInterval:           Duration(100 * time.Millisecond),
 			MaxUncommitted:           10000,
 			MaxHeldBytes:             64 << 20,
 			MaxHeldBytesPerPartition: 8 << 20,
+			ReloadInterval:           Duration(10 * time.Second),
 			Admin:                    Admin{Address: "127.0.0.1:9400"},
 		},
 		Logging: Logging{Level: "info", Format: "auto"},
@@ -39,9 +42,10 @@ func defaultTopic() Topic {
 			{Delay: Duration(time.Minute)},
 			{Delay: Duration(10 * time.Minute)},
 		},
-		Names:       Names{Inbox: "{origin}.retry", Tier: "{origin}.retry.{tier}", DeadLetters: "{origin}.dlt"},
-		Ordering:    OrderingNone,
-		Partitioner: "murmur2",
+		Names:         Names{Inbox: "{origin}.retry", Tier: "{origin}.retry.{tier}", DeadLetters: "{origin}.dlt"},
+		MaxDeliveries: 1000,
+		Ordering:      OrderingNone,
+		Partitioner:   "murmur2",
 	}
 }
 
@@ -53,7 +57,7 @@ type field struct {
 	typ      reflect.Type
 	required bool
 	enum     []string
-	positive bool // The number starts at 1.
+	least    int  // The smallest number that is allowed, 0 or 1.
 	nonEmpty bool // The list has at least one item.
 }
 
@@ -71,7 +75,7 @@ func fields(t reflect.Type) []field {
 			case "enum":
 				f.enum = append(f.enum, value)
 			case "minimum":
-				f.positive = true
+				f.least, _ = strconv.Atoi(value)
 			case "minItems":
 				f.nonEmpty = true
 			}
@@ -83,6 +87,11 @@ func fields(t reflect.Type) []field {
 
 // isSection tells a mapping of keys from a value. A list of mappings is a value here.
 func isSection(t reflect.Type) bool { return t.Kind() == reflect.Struct }
+
+// holdsKeys tells sections and lists of sections from values.
+func holdsKeys(t reflect.Type) bool {
+	return isSection(t) || t.Kind() == reflect.Slice && isSection(t.Elem())
+}
 
 // isText tells whether a value of the type is read from text by its own method.
 func isText(t reflect.Type) bool {
@@ -154,8 +163,8 @@ func allKeys() []documented {
 				walk(k.def, k.path)
 			case f.typ == reflect.TypeFor[[]Topic]():
 				walk(reflect.ValueOf(defaultTopic()), k.path+"[]")
-			case f.typ == reflect.TypeFor[[]Tier]():
-				walk(reflect.ValueOf(Tier{}), k.path+"[]")
+			case holdsKeys(f.typ):
+				walk(reflect.Zero(f.typ.Elem()), k.path+"[]")
 			}
 		}
 	}

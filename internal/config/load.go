@@ -255,6 +255,9 @@ func (l *layers) fillTopic(i int) {
 	fill("names.tier", &t.Names.Tier, &d.Names.Tier)
 	fill("names.deadLetters", &t.Names.DeadLetters, &d.Names.DeadLetters)
 	fill("partitioner", &t.Partitioner, &d.Partitioner)
+	if unset("maxDeliveries") {
+		t.MaxDeliveries = d.MaxDeliveries
+	}
 	if unset("ordering") {
 		t.Ordering = d.Ordering
 	}

@@ -82,16 +82,18 @@ func TestThreeLinesAreEnough(t *testing.T) {
 		Kafka: Kafka{
 			Brokers:  []string{"localhost:9092"},
 			ClientID: "redrive-forwarder",
-			SASL:     SASL{Mechanism: "PLAIN"},
+			SASL:     SASL{Mechanism: "PLAIN", OAuth: OAuth{Extensions: []Extension{}}},
 		},
 		Forwarder: Forwarder{
 			Group:                    "redrive-forwarder",
+			GroupProtocol:            "classic",
 			SessionTimeout:           Duration(45 * time.Second),
 			ShutdownTimeout:          Duration(5 * time.Second),
 			CommitInterval:           Duration(100 * time.Millisecond),
 			MaxUncommitted:           10000,
 			MaxHeldBytes:             64 << 20,
 			MaxHeldBytesPerPartition: 8 << 20,
+			ReloadInterval:           Duration(10 * time.Second),
 			Admin:                    Admin{Address: "127.0.0.1:9400"},
 		},
 		Logging: Logging{Level: "info", Format: "auto"},
@@ -100,6 +102,7 @@ func TestThreeLinesAreEnough(t *testing.T) {
 			Tiers:                    []Tier{tier(10*time.Second, "10s"), tier(time.Minute, "1m"), tier(10*time.Minute, "10m")},
 			Names:                    Names{Inbox: "orders.retry", Tier: "{origin}.retry.{tier}", DeadLetters: "orders.dlt"},
 			MaxAttempts:              4,
+			MaxDeliveries:            1000,
 			MaxDelay:                 Duration(10 * time.Minute),
 			Ordering:                 OrderingNone,
 			Partitioner:              "murmur2",
@@ -135,6 +138,9 @@ func TestWorkedExampleShowsEveryKeyWithItsDefault(t *testing.T) {
 		shown[withoutIndexes(path)] = true
 	}
 	for _, k := range allKeys() {
+		if strings.HasPrefix(k.path, "kafka.sasl.oauth.extensions[].") {
+			continue // The list is empty by default. A comment shows an item.
+		}
 		if !shown[k.path] {
 			t.Errorf("%s is not shown", k.path)
 		}
@@ -193,7 +199,10 @@ func TestLaterLayersWin(t *testing.T) {
 }
 
 func TestEveryKeyOutsideTopicsHasAnEnvironmentVariable(t *testing.T) {
-	texts := map[string]string{"kafka.brokers": "a:1", "forwarder.maxUncommitted": "7", "kafka.sasl.mechanism": "PLAIN", "logging.level": "warn", "logging.format": "text"}
+	texts := map[string]string{
+		"kafka.brokers": "a:1", "kafka.sasl.mechanism": "PLAIN", "kafka.sasl.oauth.extensions": "a=b", "forwarder.groupProtocol": "consumer",
+		"forwarder.maxUncommitted": "7", "logging.level": "warn", "logging.format": "text",
+	}
 	for path, leaf := range settable(reflect.ValueOf(Config{})) {
 		text, ok := texts[path]
 		if !ok {
@@ -222,14 +231,34 @@ func TestEnvironmentAndFlagsAreStrict(t *testing.T) {
 		Environ: []string{
 			"REDRIVE_KAFKA_BROKER=a:1", "REDRIVE_KAFKA_CLIENT_ID=x", "REDRIVE_TOPICS_0_ORIGIN=x", "REDRIVE_ZZZ=1",
 			"REDRIVE_FORWARDER_SESSIONTIMEOUT=45", "REDRIVE_LOGGING_LEVEL=wran", "REDRIVE_KAFKA_TLS_ENABLED=1", "REDRIVE_FORWARDER_ADMIN_ADDRESS=x",
-			"REDRIVE_FORWARDER_SHUTDOWNTIMEOUT=1h", "REDRIVE_KAFKA_BROKERS=", "REDRIVE_KAFKA_SASL_PASSWORD=hunter2",
+			"REDRIVE_FORWARDER_SHUTDOWNTIMEOUT=1h", "REDRIVE_KAFKA_SASL_OAUTH_EXTENSIONS=hunter2", "REDRIVE_FORWARDER_GROUPPROTOCOL=conusmer", "REDRIVE_KAFKA_BROKERS=", "REDRIVE_KAFKA_SASL_PASSWORD=hunter2",
 		},
 		Flags: map[string]string{"forwarder.grup": "x", "forwarder.maxUncommitted": "many", "topics": "x", "forwarder.maxHeldBytes": "0"},
 	})
 	if err == nil {
 		t.Fatal("it loads")
 	}
+	if strings.Contains(err.Error(), "hunter2") {
+		t.Error("the error shows a secret")
+	}
 	golden(t, "testdata/environment.golden", []byte(err.Error()+"\n"))
+}
+
+func TestExtensionsOfATokenCanBeSetInTheEnvironment(t *testing.T) {
+	path := write(t, threeLines)
+	load := func(extensions string) []Extension {
+		return mustLoad(t, Source{Path: path, Environ: []string{
+			"REDRIVE_KAFKA_SASL_ENABLED=true", "REDRIVE_KAFKA_SASL_MECHANISM=OAUTHBEARER", "REDRIVE_KAFKA_SASL_OAUTH_TOKENFILEPATH=/run/token",
+			"REDRIVE_KAFKA_SASL_OAUTH_EXTENSIONS=" + extensions,
+		}}).Kafka.SASL.OAuth.Extensions
+	}
+	want := []Extension{{"logicalCluster", "lkc-1"}, {"identityPoolId", "pool=1"}}
+	if diff := cmp.Diff(want, load("logicalCluster=lkc-1, identityPoolId=pool=1")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]Extension{}, load("")); diff != "" {
+		t.Errorf("of an empty variable (-want +got):\n%s", diff)
+	}
 }
 
 func TestServiceLinksOfKubernetesAreIgnored(t *testing.T) {

@@ -173,3 +173,13 @@ func (o *Ordering) UnmarshalText(text []byte) error {
 		return fmt.Errorf("%q is not an ordering; only none is available in this version", s)
 	}
 }
+
+// UnmarshalText reads an extension as the environment writes it, key=value.
+func (e *Extension) UnmarshalText(text []byte) error {
+	key, value, ok := strings.Cut(string(text), "=")
+	if !ok {
+		return errors.New("an extension is written key=value") // The text may be a value alone, which is not for everybody.
+	}
+	*e = Extension{Key: key, Value: value}
+	return nil
+}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -60,6 +61,31 @@ func TestBytesAreReadWithTheirUnit(t *testing.T) {
 	}
 }
 
+func TestNumberIsReadWithAndWithoutAFraction(t *testing.T) {
+	read := func(text string) (float64, error) {
+		c, err := Load(Source{Path: write(t, strings.TrimSuffix(threeLines, "\n")+"\n    rateLimit: "+text+"\n")})
+		if err != nil {
+			return 0, err
+		}
+		return c.Topics[0].RateLimit, nil
+	}
+	for text, want := range map[string]float64{"0": 0, "0.0": 0, "7": 7, "0.5": 0.5, "1000000": 1e6, "1.5e+3": 1500, "2.5e-1": 0.25, "0.001": 0.001} {
+		if got, err := read(text); err != nil || got != want {
+			t.Errorf("%s: %v, %v, want %v", text, got, err, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"-1": "must not be negative", "-0.5": "must not be negative", "'5'": "must be a number, not text", "5/s": "must be a number, not text",
+		".inf": "must be a number, not infinity", ".nan": "must be a number, not NaN", "true": "must be a number, not true or false",
+		"~": "a number is expected", "0x10": "is not a number", "1_000": "is not a number", "+5": "is not a number",
+		"0.0001": "is not between 0.001 and 1000000000", "1.0e+10": "is not between", "1.0e+999": "must be a number", "1e3": "must be a number, not text",
+	} {
+		if got, err := read(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, %v, want an error with %q", text, got, err, want)
+		}
+	}
+}
+
 func TestWrittenScalarsReadBackTheSame(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := Duration(rapid.Int64Range(0, 1<<40).Draw(t, "ms")) * Duration(time.Millisecond)
@@ -72,12 +98,17 @@ func TestWrittenScalarsReadBackTheSame(t *testing.T) {
 		if err := gotB.UnmarshalText([]byte(b.String())); err != nil || gotB != b {
 			t.Fatalf("%d: %s, %d, %v", b, b, gotB, err)
 		}
+		n := rapid.Float64Range(0, 1e9).Draw(t, "number")
+		text := yamlValue(reflect.ValueOf(n))
+		if gotN, err := parseNumber(text); err != nil || gotN != n {
+			t.Fatalf("%v: %s, %v, %v", n, text, gotN, err)
+		}
 	})
 }
 
 func TestSecretIsNeverPrinted(t *testing.T) {
 	const s = Secret("hunter2")
-	sasl := SASL{Password: s}
+	sasl := SASL{Password: s, OAuth: OAuth{Token: s, ClientSecret: s}, AWSMSKIAM: AWSMSKIAM{SecretKey: s, SessionToken: s}}
 	var out bytes.Buffer
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%t", "%10s", "%T %v"} {
 		args := []any{s, s}[:strings.Count(verb, "%")]

@@ -24,6 +24,9 @@ const (
 	bytesPattern    = `^[0-9]+(B|KiB|MiB|GiB|TiB)?$`
 )
 
+// The schema in schemas/ and the tables of docs/configuration.md are written by the tests that compare them.
+//go:generate go test -count=1 -run TestSchemaFileIsUpToDate|TestConfigurationPageListsEveryKey . -update
+
 // Schema is the JSON Schema (draft 7) of the file, made from the types.
 func Schema() ([]byte, error) {
 	comments, err := keyComments()

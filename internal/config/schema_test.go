@@ -86,6 +86,9 @@ func TestSchemaAndLoaderAgreeOnForm(t *testing.T) {
 	whole := func(keys string) string {
 		return "{kafka: {brokers: ['b:1']}, topics: [{origin: o}], " + keys + "}"
 	}
+	oauth := func(keys string) string {
+		return "{topics: [{origin: o}], kafka: {brokers: ['b:1'], sasl: {enabled: true, mechanism: OAUTHBEARER, oauth: {token: t, " + keys + "}}}}"
+	}
 	for text, want := range map[string]bool{
 		whole("logging: {level: warn}"):                            true,
 		whole("logging: {level: loud}"):                            false,
@@ -116,6 +119,23 @@ func TestSchemaAndLoaderAgreeOnForm(t *testing.T) {
 		topic("group: 5"):                                          false,
 		topic("maxAttempts: 2"):                                    true,
 		topic("maxAttempts: 2.5"):                                  false,
+		topic("maxDeliveries: 0"):                                  false,
+		topic("rateLimit: 0"):                                      true,
+		topic("rateLimit: 12.5"):                                   true,
+		topic("rateLimit: 1.5e+3"):                                 true,
+		topic("rateLimit: -1"):                                     false,
+		topic("rateLimit: '5'"):                                    false,
+		topic("paused: true"):                                      true,
+		topic("paused: 'true'"):                                    false,
+		whole("forwarder: {groupProtocol: consumer}"):              true,
+		whole("forwarder: {groupProtocol: new}"):                   false,
+		whole("forwarder: {reloadInterval: 0}"):                    true,
+		oauth("extensions: []"):                                    true,
+		oauth("extensions: [{key: a, value: b}]"):                  true,
+		oauth("extensions: [{key: a}]"):                            false,
+		oauth("extensions: ['a=b']"):                               false,
+		oauth("extensions: 'a=b'"):                                 false,
+		oauth("extensions: {a: b}"):                                false,
 		"{topics: [{origin: o}], kafka: {brokers: 'b:1'}}":         false,
 		"{topics: [{origin: o}], kafka: {brokers: []}}":            false,
 		"{topics: [], kafka: {brokers: ['b:1']}}":                  false,

@@ -20,6 +20,9 @@ type Kafka struct {
 	Brokers []string `json:"brokers" jsonschema:"minItems=1"`
 	// ClientID is the name the brokers log and count the clients by.
 	ClientID string `json:"clientId"`
+	// RackID is the rack or zone this process runs in, as broker.rack of the brokers says it. Brokers that have a replica selector then
+	// let it read from a replica of the same rack (Kafka: client.rack). Empty means that the leaders are read.
+	RackID string `json:"rackId"`
 	// TLS encrypts the connections.
 	TLS TLS `json:"tls"`
 	// SASL authenticates the connections.
@@ -46,8 +49,9 @@ type TLS struct {
 type SASL struct {
 	// Enabled turns authentication on.
 	Enabled bool `json:"enabled"`
-	// Mechanism is how the password is shown to the brokers.
-	Mechanism string `json:"mechanism" jsonschema:"enum=PLAIN,enum=SCRAM-SHA-256,enum=SCRAM-SHA-512"`
+	// Mechanism is how the forwarder shows the brokers who it is: with username and password in the first three, with the tokens of oauth
+	// in OAUTHBEARER, with the credentials of awsMskIam in AWS_MSK_IAM. The keys of the others are errors.
+	Mechanism string `json:"mechanism" jsonschema:"enum=PLAIN,enum=SCRAM-SHA-256,enum=SCRAM-SHA-512,enum=OAUTHBEARER,enum=AWS_MSK_IAM"`
 	// Username is the user to authenticate as.
 	Username string `json:"username"`
 	// Password is the user's password. Better kept in passwordFilepath or in the environment; the two exclude each other.
@@ -55,6 +59,54 @@ type SASL struct {
 	// PasswordFilepath is a file that holds the password; it is read again for each new connection, so that the password may
 	// be rotated without a restart.
 	PasswordFilepath string `json:"passwordFilepath"`
+	// OAuth holds where the tokens of OAUTHBEARER come from.
+	OAuth OAuth `json:"oauth"`
+	// AWSMSKIAM holds the credentials of AWS_MSK_IAM.
+	AWSMSKIAM AWSMSKIAM `json:"awsMskIam"`
+}
+
+// OAuth holds where the tokens of the mechanism OAUTHBEARER come from: exactly one of token, tokenFilepath and tokenEndpoint.
+type OAuth struct {
+	// Token is the token itself. It is not renewed: better for a trial than for a process that stays.
+	Token Secret `json:"token"`
+	// TokenFilepath is a file that holds the token; it is read again for each new connection, so that whatever writes it may renew it.
+	TokenFilepath string `json:"tokenFilepath"`
+	// TokenEndpoint is the URL that gives a token for clientId and its secret (OAuth 2.0, client credentials grant).
+	TokenEndpoint string `json:"tokenEndpoint"`
+	// ClientID is the client that the endpoint knows.
+	ClientID string `json:"clientId"`
+	// ClientSecret is the secret of clientId. Better kept in clientSecretFilepath or in the environment; the two exclude each other.
+	ClientSecret Secret `json:"clientSecret"`
+	// ClientSecretFilepath is a file that holds the secret; it is read again for each token.
+	ClientSecretFilepath string `json:"clientSecretFilepath"`
+	// Scope is what the token is asked for; several scopes are separated by spaces. Empty means what the endpoint gives by itself.
+	Scope string `json:"scope"`
+	// Extensions are sent to the brokers with every token (SASL extensions), for those that ask for more than a token. In the environment
+	// they are written key=value and separated by commas.
+	Extensions []Extension `json:"extensions"`
+}
+
+// Extension is one value that is sent to the brokers with a token.
+type Extension struct {
+	// Key is its name: letters only, and not auth.
+	Key string `json:"key" jsonschema:"required"`
+	// Value is what the brokers expect under that name.
+	Value string `json:"value" jsonschema:"required"`
+}
+
+// AWSMSKIAM holds the credentials of the mechanism AWS_MSK_IAM. If none is set they come from where AWS's own tools look for them: the
+// environment, the shared files, the role of the container or of the machine.
+type AWSMSKIAM struct {
+	// AccessKey is the id of an access key. It needs secretKey.
+	AccessKey string `json:"accessKey"`
+	// SecretKey is the secret of accessKey.
+	SecretKey Secret `json:"secretKey"`
+	// SessionToken belongs to an accessKey that is temporary.
+	SessionToken Secret `json:"sessionToken"`
+	// Region is the region of the brokers. Empty means the one in the names of the brokers, or that of the AWS settings.
+	Region string `json:"region"`
+	// UserAgent is what the brokers log as the client. Empty means a name of this program.
+	UserAgent string `json:"userAgent"`
 }
 
 // Forwarder sets up the process that moves retry records.
@@ -64,8 +116,12 @@ type Forwarder struct {
 	// InstanceID makes the member a static one (Kafka: group.instance.id), for stable names such as those of a StatefulSet.
 	// Two processes with the same one fence each other. Empty means a dynamic member.
 	InstanceID string `json:"instanceId"`
+	// GroupProtocol is how the members share the partitions. With classic they agree among themselves, on every Kafka. With consumer the
+	// brokers decide (KIP-848), from Kafka 4.0 on, better 4.3. All replicas of a group use the same one.
+	GroupProtocol string `json:"groupProtocol" jsonschema:"enum=classic,enum=consumer"`
 	// SessionTimeout is how long the brokers wait for a heartbeat before the partitions of a silent member move (Kafka:
-	// session.timeout.ms). The brokers' own limits, by default 6s to 30m, apply as well.
+	// session.timeout.ms). The brokers' own limits, by default 6s to 30m, apply as well. With groupProtocol consumer the session is set at
+	// the brokers (Kafka: group.consumer.session.timeout.ms, by default 45s), and this is what the forwarder takes it for: never more.
 	SessionTimeout Duration `json:"sessionTimeout"`
 	// ShutdownTimeout bounds the drain after SIGTERM. Keep it below the grace period of whatever stops the process; it must be
 	// shorter than sessionTimeout.
@@ -79,6 +135,9 @@ type Forwarder struct {
 	MaxHeldBytes Bytes `json:"maxHeldBytes"`
 	// MaxHeldBytesPerPartition bounds the waiting records held in memory for one partition; at most maxHeldBytes.
 	MaxHeldBytesPerPartition Bytes `json:"maxHeldBytesPerPartition"`
+	// ReloadInterval is the time between two looks at the file, whose changes are taken over while the process runs. With 0s it is
+	// read again on SIGHUP only.
+	ReloadInterval Duration `json:"reloadInterval"`
 	// Admin is the HTTP endpoint for probes and metrics.
 	Admin Admin `json:"admin"`
 }
@@ -87,6 +146,8 @@ type Forwarder struct {
 type Admin struct {
 	// Address is where the endpoint listens, as host:port. An empty host means all interfaces, port 0 a free one.
 	Address string `json:"address"`
+	// Pprof adds Go's profiles below /debug/pprof/. They show what the process does, and cost time while they are taken.
+	Pprof bool `json:"pprof"`
 }
 
 // Logging sets up what the process writes to standard error.
@@ -115,9 +176,17 @@ type Topic struct {
 	// plus one, the last tier repeats; if it is below, the later tiers are not reached. The default
 	// is the number of tiers plus one.
 	MaxAttempts int `json:"maxAttempts" jsonschema:"minimum=1"`
+	// MaxDeliveries is how many deliveries of a record may fail over all its replays; then it is a dead letter, whatever its attempt. It
+	// ends a loop of replays, and can not be below maxAttempts.
+	MaxDeliveries int `json:"maxDeliveries" jsonschema:"minimum=1"`
 	// MaxDelay is the longest wait a record's own headers can ask for. It can not be below the longest tier with its jitter, which is
 	// the default.
 	MaxDelay Duration `json:"maxDelay"`
+	// Paused keeps back what is due, so that a dependency that is down is left alone. The inbox is read on, and dead letters go on.
+	Paused bool `json:"paused"`
+	// RateLimit is the most records a second that return to the origin, over all replicas, so that a dependency that comes back is not run
+	// over. With 0 there is no limit.
+	RateLimit float64 `json:"rateLimit" jsonschema:"minimum=0"`
 	// Ordering is the order that is promised among records of one key. With none, records that wait for different times may
 	// overtake each other.
 	Ordering Ordering `json:"ordering"`
