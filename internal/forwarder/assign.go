@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/kafka-redrive/redrive/internal/issue"
 	"github.com/kafka-redrive/redrive/internal/ordering"
 )
 
@@ -115,7 +116,7 @@ func (f *Forwarder) start(ctx context.Context, v *survey, topic string, partitio
 	if first.Err != nil || last.Err != nil {
 		return nil, 0, fmt.Errorf("list the offsets of %s/%d: %w", topic, partition, firstOf(first.Err, last.Err))
 	}
-	count, _ := f.counts.Count(in.route.origin.topic)
+	count, _ := f.originPartitions(in)
 
 	if ok && commit.At >= 0 {
 		stored, done, err := parseMetadata(commit.Metadata, commit.At)
@@ -132,13 +133,11 @@ func (f *Forwarder) start(ctx context.Context, v *survey, topic string, partitio
 			done = done.Above(at)
 		}
 		s := newSource(in, partition, ordering.New[record](at, done))
-		s.originPartitions = count
+		s.originPartitions, s.committed = count, commit.At
 		if at < first.Offset || at > last.Offset {
-			s.blocked, s.undecided = IssueOffsetOutOfRange, true
+			s.blocked, s.undecided = issue.OffsetOutOfRange, true
 			s.detail = fmt.Sprintf("the commit stands at %d, the topic holds %d to %d", commit.At, first.Offset, last.Offset)
-			if at < first.Offset {
-				in.stats.lost.Add(float64(first.Offset - at))
-			}
+			s.lostBefore = max(0, first.Offset-at)
 		}
 		s.report(f)
 		return s, at, nil
@@ -154,7 +153,7 @@ func (f *Forwarder) start(ctx context.Context, v *survey, topic string, partitio
 			return nil, 0, err
 		}
 		if why != "" {
-			s.blocked, s.undecided, s.detail = IssueOffsetMissing, true, why
+			s.blocked, s.undecided, s.detail = issue.OffsetMissing, true, why
 		}
 	}
 	s.report(f)
@@ -215,7 +214,7 @@ func (f *Forwarder) askAround(ctx context.Context, v *survey) {
 	}
 	var names []string
 	for _, g := range groups.Groups() {
-		if g != f.opts.Group {
+		if g != f.opts.Group && g != decisionGroup(f.opts.Group) {
 			names = append(names, g)
 		}
 	}

@@ -51,13 +51,16 @@ type commitState struct {
 
 // finished notes that n records of s were finished.
 func (l *loop) finished(s *source, n int) {
+	if s.orphaned {
+		return // Nobody reads from its commit any more.
+	}
 	l.commit.uncovered += n
 	l.markDirty(s)
 }
 
 // markDirty notes that s has something to commit.
 func (l *loop) markDirty(s *source) {
-	if !s.dirty {
+	if !s.dirty && !s.orphaned {
 		s.dirty = true
 		l.commit.dirty = append(l.commit.dirty, s)
 	}
@@ -171,7 +174,8 @@ func (l *loop) collect(sources []*source) *batch {
 		}
 	}
 	for _, s := range sources {
-		if s.dropped || s.undecided {
+		if s.dropped || s.undecided || s.orphaned {
+			s.dirty = false
 			continue
 		}
 		b.add(l, s)
@@ -197,9 +201,9 @@ func (l *loop) anySource() []*source {
 
 func (b *batch) add(l *loop, s *source) {
 	count := int32(0)
-	if s.inlet.tier == inbox {
+	if s.inlet.isInbox() {
 		count = s.originPartitions
-		if n, known := l.f.counts.Count(s.inlet.route.origin.topic); known {
+		if n, known := l.f.originPartitions(s.inlet); known {
 			count = n
 		}
 	}
@@ -209,6 +213,15 @@ func (b *batch) add(l *loop, s *source) {
 	b.points = append(b.points, point)
 	b.counts = append(b.counts, count)
 	b.texts = append(b.texts, prefix+string(point.Done))
+}
+
+// originPartitions is the partition count of the origin that the records of an
+// inbox come from. That of a retired inbox is not known.
+func (f *Forwarder) originPartitions(in *inlet) (int32, bool) {
+	if in.route == nil {
+		return 0, false
+	}
+	return f.counts.Count(in.route.origin.topic)
 }
 
 // parseMetadata reads what add wrote beside a commit: the partition count of
@@ -312,6 +325,7 @@ func (l *loop) committed(b *batch, refused map[string]map[int32]error, failed er
 		accepted = true
 		c.uncovered -= int(b.points[i].Covered - s.covered)
 		s.covered = b.points[i].Covered
+		s.committed = b.points[i].Watermark
 		s.resize(l.f)
 		if b.counts[i] > 0 {
 			s.originPartitions = b.counts[i]

@@ -28,3 +28,17 @@ func (s sampled) Compress(dst *bytes.Buffer, src []byte, flags ...kgo.CompressFl
 	}
 	return s.Compressor.Compress(dst, src, flags...)
 }
+
+// large is a compressor that leaves small batches alone, for which a limit never
+// matters.
+type large struct{ kgo.Compressor }
+
+const largeBytes = 4 << 10
+
+// Compress implements kgo.Compressor.
+func (l large) Compress(dst *bytes.Buffer, src []byte, flags ...kgo.CompressFlag) ([]byte, kgo.CompressionCodecType) {
+	if len(src) < largeBytes {
+		return nil, kgo.CodecNone
+	}
+	return l.Compressor.Compress(dst, src, flags...)
+}

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,6 +26,12 @@ type Topic struct {
 	// Partitioner routes a key where the original partition does not count.
 	// Empty: murmur2.
 	Partitioner kafka.Partitioner
+	// Group is the consumer group whose failures these are. It tells entries of
+	// one origin apart where records of a retired topic are routed. Empty: not known.
+	Group string
+	// Paused and RateLimit are the pace to begin with, see Pace.
+	Paused    bool
+	RateLimit float64
 	// MaxHeldBytesPerPartition overrides Options.MaxHeldBytesPerPartition for
 	// the sources of this topic. Zero: no override.
 	MaxHeldBytesPerPartition int64
@@ -38,7 +47,14 @@ type Options struct {
 	Group string
 	// InstanceID makes the member a static one (group.instance.id). Empty: dynamic.
 	InstanceID string
-	// SessionTimeout is session.timeout.ms. Zero: 45 s.
+	// GroupProtocol is classic or consumer, the protocol of KIP-848, which needs
+	// Kafka 4.0. Empty: classic.
+	GroupProtocol string
+	// RackID is client.rack: partitions are fetched from the closest replica where
+	// the brokers allow it (KIP-392). Empty: from the leader.
+	RackID string
+	// SessionTimeout is session.timeout.ms. With the protocol consumer the brokers
+	// set the session, and this must not be longer than theirs. Zero: 45 s.
 	SessionTimeout time.Duration
 	// CommitInterval is the longest a finished record waits for its commit.
 	// Zero: 100 ms.
@@ -97,19 +113,27 @@ type Forwarder struct {
 	opts     Options
 	log      *slog.Logger
 	routes   map[string]*inlet // by the topic that is read
+	ladders  []*route          // one for each of Options.Topics
 	outlets  []*outlet
 	producer *kgo.Client
-	jumbo    *kgo.Client // for records that fit only when compressed, see source.refused
+	solo     *kgo.Client    // for records that are judged alone, see freeze
+	gzip     kgo.Compressor // what solo compresses with: every client can read it
 	admin    *kadm.Client
 	counts   *kafka.Partitions
-	limits   limits
 	metrics  *metrics
 	loop     *loop
+	throttle throttle
+	wishes   wishes
+
+	collector *collector
 
 	// consumer is set before joined is closed, by Run; callbacks of the group
 	// wait for it.
 	consumer *kgo.Client
 	joined   chan struct{}
+
+	// wakePoll ends the poll under way.
+	wakePoll atomic.Pointer[context.CancelFunc]
 
 	// commits has room for one: it lets one commit at a time through, so that a
 	// revoke callback can wait for the one under way before it sends the last.
@@ -132,24 +156,27 @@ func New(opts Options) (*Forwarder, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.producer, err = kgo.NewClient(append(base, producerOpts(f.limits.of)...)...)
+	base = append(base, kgo.WithHooks(&f.throttle))
+	f.producer, err = kgo.NewClient(append(base, producerOpts(f.maxBatch)...)...)
 	if err != nil {
 		return nil, fmt.Errorf("make the producer: %w", err)
 	}
-	f.jumbo, err = kgo.NewClient(append(base, jumboOpts()...)...)
+	if f.gzip, err = kgo.DefaultCompressor(kgo.GzipCompression()); err != nil {
+		f.producer.Close()
+		return nil, fmt.Errorf("make the compressor of single records: %w", err)
+	}
+	f.solo, err = kgo.NewClient(append(base, f.soloOpts()...)...)
 	if err != nil {
 		f.producer.Close()
-		return nil, fmt.Errorf("make the producer of large records: %w", err)
+		return nil, fmt.Errorf("make the producer of single records: %w", err)
 	}
 	f.admin = kadm.NewClient(f.producer)
-	var names []string
-	for _, o := range f.outlets {
-		names = append(names, o.topic)
-	}
-	f.counts = kafka.NewPartitions(f.producer, names)
+	f.counts = kafka.NewPartitions(f.producer, f.topics())
+	f.counts.Remade = f.remade
 	f.loop = newLoop(f)
+	f.collector = &collector{f}
 	if opts.Registerer != nil {
-		if err := opts.Registerer.Register(&collector{f}); err != nil {
+		if err := opts.Registerer.Register(f.collector); err != nil {
 			f.closeProducers()
 			return nil, fmt.Errorf("register the metrics: %w", err)
 		}
@@ -175,34 +202,34 @@ func producerOpts(batchLimit func(topic string) int32) []kgo.Opt {
 	return opts
 }
 
-// jumboOpts are those of the producer that leaves the limit to the broker. The
+// soloOpts are those of the producer that leaves the limit to the broker. The
 // client judges a batch before it is compressed, the broker after that.
-func jumboOpts() []kgo.Opt {
-	opts := producerOpts(func(string) int32 { return jumboBytes })
-	if zstd, err := kgo.DefaultCompressor(kgo.ZstdCompression()); err == nil {
-		opts = append(opts, kgo.WithCompressor(zstd))
-	}
-	return opts
+func (f *Forwarder) soloOpts() []kgo.Opt {
+	return append(producerOpts(func(string) int32 { return soloBytes }), kgo.WithCompressor(large{f.gzip}))
 }
 
-// jumboBytes is the largest batch that the client may send: its
+// soloBytes is the largest batch that the client may send: its
 // BrokerMaxWriteBytes by default.
-const jumboBytes = 100 << 20
+const soloBytes = 100 << 20
 
 func (f *Forwarder) closeProducers() {
 	f.producer.Close()
-	f.jumbo.Close()
+	f.solo.Close()
+}
+
+// topics are all topics that are read or written.
+func (f *Forwarder) topics() []string {
+	names := slices.Collect(maps.Keys(f.routes))
+	for _, o := range f.outlets {
+		names = append(names, o.topic)
+	}
+	return names
 }
 
 func (f *Forwarder) consumerOpts() []kgo.Opt {
-	var names []string
-	for topic := range f.routes {
-		names = append(names, topic)
-	}
 	opts := []kgo.Opt{
 		kgo.ConsumerGroup(f.opts.Group),
-		kgo.ConsumeTopics(names...),
-		kgo.Balancers(kgo.CooperativeStickyBalancer()),
+		kgo.ConsumeTopics(slices.Collect(maps.Keys(f.routes))...),
 		kgo.SessionTimeout(f.opts.SessionTimeout),
 		kgo.HeartbeatInterval(min(3*time.Second, f.opts.SessionTimeout/4)),
 		// What a producer rolled back must not become a record of the origin.
@@ -210,6 +237,8 @@ func (f *Forwarder) consumerOpts() []kgo.Opt {
 		// An offset is never reset by the client: see start.go.
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 		kgo.DisableAutoCommit(),
+		// A deleted topic is to be seen: see loop.rest.
+		kgo.KeepRetryableFetchErrors(),
 		// The watermark must pass them, or the lag behind a transaction never ends.
 		kgo.KeepControlRecords(),
 		// Held only between a poll and its hand-over to the loop, so that a
@@ -224,8 +253,16 @@ func (f *Forwarder) consumerOpts() []kgo.Opt {
 		kgo.OnPartitionsRevoked(f.onRevoked),
 		kgo.OnPartitionsLost(f.onLost),
 	}
+	if f.opts.GroupProtocol == "consumer" {
+		opts = append(opts, kgo.Balancers(kgo.StickyBalancer()), kgo.ServerSideBalancer())
+	} else {
+		opts = append(opts, kgo.Balancers(kgo.CooperativeStickyBalancer()))
+	}
 	if f.opts.InstanceID != "" {
 		opts = append(opts, kgo.InstanceID(f.opts.InstanceID))
+	}
+	if f.opts.RackID != "" {
+		opts = append(opts, kgo.Rack(f.opts.RackID))
 	}
 	return opts
 }
@@ -237,20 +274,27 @@ func (f *Forwarder) consumerOpts() []kgo.Opt {
 // are waited for and shown by Status.
 func (f *Forwarder) Run(ctx context.Context) error {
 	defer f.closeProducers()
+	if f.opts.Registerer != nil {
+		defer f.opts.Registerer.Unregister(f.collector)
+	}
 	base, err := f.opts.Kafka.ClientOpts()
 	if err != nil {
+		close(f.loop.ended)
 		return err
 	}
+	base = append(base, kgo.WithHooks(&f.throttle))
 	// The work must outlive the signal that stops the intake.
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	if err := f.learn(ctx); err != nil {
+		close(f.loop.ended)
 		return nil // Only the end of ctx ends learn: stopped before it began.
 	}
 
 	var group errgroup.Group
 	group.Go(func() error { f.loop.run(work); return nil })
 	group.Go(func() error { f.counts.Run(work); return nil })
+	group.Go(func() error { f.keepLearning(work); return nil })
 	// From here on the loop answers, which the group's callbacks count on.
 	f.consumer, err = kgo.NewClient(append(base, f.consumerOpts()...)...)
 	if err != nil {
@@ -296,8 +340,19 @@ func (f *Forwarder) learn(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	f.limits.load(ctx, f.admin, f.outlets, f.log)
+	f.learnRules(ctx)
+	f.findRetired(ctx)
 	return ctx.Err()
+}
+
+// rulesInterval is how old what is known of the topics' settings may be.
+const rulesInterval = 30 * time.Second
+
+// keepLearning asks for the settings of the topics again and again until ctx ends.
+func (f *Forwarder) keepLearning(ctx context.Context) {
+	for sleep(ctx, rulesInterval) {
+		f.learnRules(ctx)
+	}
 }
 
 func sleep(ctx context.Context, d time.Duration) bool {
@@ -311,15 +366,23 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// poll hands fetches to the loop until ctx ends.
+// poll hands fetches to the loop until ctx ends. Between a poll and the next no
+// partition changes its owner, so that this is also the place to seek.
 func (f *Forwarder) poll(ctx context.Context) {
 	for ctx.Err() == nil {
-		fetches := f.consumer.PollFetches(ctx)
+		waiting, wake := context.WithCancel(ctx)
+		f.wakePoll.Store(&wake)
+		if f.loop.seeking.Load() {
+			wake()
+		}
+		fetches := f.consumer.PollFetches(waiting)
+		wake()
 		if fetches.IsClientClosed() {
 			f.consumer.AllowRebalance()
 			return
 		}
 		f.loop.hand(fetches)
+		f.seek()
 		f.consumer.AllowRebalance()
 	}
 }

@@ -36,6 +36,12 @@ type loop struct {
 
 	sources  map[string]map[int32]*source
 	assigned int
+	orphans  map[*source]bool // of topics that were made again, with records to save
+	blocked  map[*source]bool // sources that wait for an operator
+	looking  bool             // for what the operator decided
+	lookAt   time.Time
+	seeks    map[string]map[int32]kgo.EpochOffset
+	seeking  atomic.Bool
 	runnable []*source // sources to pump before the loop waits again
 	stalled  []*source // sources that wait for the answer to a commit
 	alarms   alarms    // sources by their next moment
@@ -47,14 +53,16 @@ type loop struct {
 	now    time.Time
 	commit commitState
 	env    envelope.Envelope // scratch of the record under way
+	skew   skew
 	random func() float64
 	beat   atomic.Int64 // Unix nanoseconds of the last turn
 	faults faults
 }
 
 type ack struct {
-	held *held
-	err  error
+	held   *held
+	offset int64 // of the copy
+	err    error
 }
 
 // idleWait is somebody who waits until nothing is in flight.
@@ -72,8 +80,12 @@ func newLoop(f *Forwarder) *loop {
 		ended:     make(chan struct{}),
 		fatal:     make(chan struct{}),
 		sources:   map[string]map[int32]*source{},
+		orphans:   map[*source]bool{},
+		blocked:   map[*source]bool{},
+		seeks:     map[string]map[int32]kgo.EpochOffset{},
 		releasing: true,
 		random:    rand.Float64,
+		faults:    faults{remade: map[string]time.Time{}},
 	}
 	l.acks.signal = make(chan struct{}, 1)
 	return l
@@ -83,6 +95,7 @@ func newLoop(f *Forwarder) *loop {
 func (l *loop) run(ctx context.Context) {
 	defer close(l.ended)
 	l.tick()
+	l.keepPace()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
@@ -105,6 +118,7 @@ func (l *loop) run(ctx context.Context) {
 		l.wake()
 		l.pumpAll()
 		l.maybeCommit()
+		l.maybeLook()
 		timer.Reset(l.untilNext())
 	}
 }
@@ -145,9 +159,9 @@ func (l *loop) ask(f func()) {
 }
 
 // acked is the producer's callback. It never blocks.
-func (l *loop) acked(h *held, err error) {
+func (l *loop) acked(h *held, offset int64, err error) {
 	l.acks.Lock()
-	l.acks.list = append(l.acks.list, ack{h, err})
+	l.acks.list = append(l.acks.list, ack{h, offset, err})
 	first := len(l.acks.list) == 1
 	l.acks.Unlock()
 	if first {
@@ -165,7 +179,7 @@ func (l *loop) settle() {
 	l.acks.list = l.spare[:0]
 	l.acks.Unlock()
 	for i, a := range list {
-		a.held.Value.source.settle(l, a.held, a.err)
+		a.held.Value.source.settle(l, a)
 		list[i] = ack{}
 	}
 	l.spare = list
@@ -223,6 +237,9 @@ func (l *loop) pumpAll() {
 // untilNext is how long the loop may wait for its next turn.
 func (l *loop) untilNext() time.Duration {
 	next := l.commit.next(l)
+	if len(l.blocked) > 0 && !l.looking && l.lookAt.Before(next) {
+		next = l.lookAt
+	}
 	if len(l.alarms) > 0 && l.alarms[0].alarm.Before(next) {
 		next = l.alarms[0].alarm
 	}
@@ -281,11 +298,32 @@ func (l *loop) pause(sources []*source) {
 	l.f.consumer.PauseFetchPartitions(partitionsOf(sources))
 }
 
-func (l *loop) resume(sources ...*source) {
-	for _, s := range sources {
-		s.paused = false
+func (l *loop) resume(s *source) {
+	s.paused = false
+	if !s.resting {
+		l.f.consumer.ResumeFetchPartitions(partitionsOf([]*source{s}))
 	}
-	l.f.consumer.ResumeFetchPartitions(partitionsOf(sources))
+}
+
+// restInterval is how long a partition is not read after an error.
+const restInterval = time.Second
+
+// rest stops reading a partition for a moment: after some errors the client asks
+// again at once, thousands of times a second.
+func (l *loop) rest(s *source) {
+	if s.resting {
+		return
+	}
+	s.resting = true
+	l.f.consumer.PauseFetchPartitions(partitionsOf([]*source{s}))
+	time.AfterFunc(restInterval, func() {
+		l.do(func() {
+			s.resting = false
+			if !s.dropped && !s.paused && s.blocked == "" {
+				l.f.consumer.ResumeFetchPartitions(partitionsOf([]*source{s}))
+			}
+		})
+	})
 }
 
 func partitionsOf(sources []*source) map[string][]int32 {
@@ -326,6 +364,11 @@ func (l *loop) notifyIdle() {
 
 func (l *loop) isIdle(sources []*source) bool {
 	if sources == nil {
+		for s := range l.orphans {
+			if s.flying > 0 {
+				return false
+			}
+		}
 		for _, partitions := range l.sources {
 			for _, s := range partitions {
 				if s.flying > 0 {
@@ -354,6 +397,12 @@ func (l *loop) add(s *source) {
 		l.drop(old)
 	}
 	partitions[s.partition] = s
+	if s.blocked != "" {
+		l.block(s)
+	}
+	if s.lostBefore > 0 {
+		s.inlet.lose(l.now, s.lostBefore)
+	}
 	s.window = min(minWindow, l.f.maxWindow())
 	l.assigned++
 	if s.fresh && !s.undecided {
@@ -369,6 +418,7 @@ func (l *loop) drop(s *source) {
 		return
 	}
 	delete(l.sources[s.inlet.topic], s.partition)
+	delete(l.blocked, s)
 	l.assigned--
 	l.heldSum -= s.order.Bytes()
 	l.commit.uncovered -= int(s.order.Finished() - s.covered)

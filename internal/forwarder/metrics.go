@@ -2,11 +2,14 @@ package forwarder
 
 import (
 	"math"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/kafka-redrive/redrive/internal/envelope"
 	"github.com/kafka-redrive/redrive/internal/kafka"
 	"github.com/kafka-redrive/redrive/internal/tiers"
 )
@@ -22,10 +25,14 @@ type metrics struct {
 	inherited     *prometheus.CounterVec
 	dropped       *prometheus.CounterVec
 	lost          *prometheus.CounterVec
+	loopGuard     *prometheus.CounterVec
+	shortened     *prometheus.CounterVec
 	rebalances    *prometheus.CounterVec
 	commitErrors  prometheus.Counter
 	commitSeconds prometheus.Histogram
-	inlets        []*inlet
+
+	mu     sync.Mutex // guards inlets: a retired topic is found while the metrics are read
+	inlets []*inlet
 }
 
 func newMetrics() *metrics {
@@ -41,6 +48,8 @@ func newMetrics() *metrics {
 		inherited:    counter("redrive_records_inherited_total", "Records that came with the control headers of another record.", "source"),
 		dropped:      counter("redrive_records_handed_over_twice_total", "Records dropped because the same delivery of the same record is held.", "source"),
 		lost:         counter("redrive_records_lost_total", "Records that retention removed before they were read.", "source"),
+		loopGuard:    counter("redrive_loop_guard_total", "Records that became dead letters because they had failed too often over all replays.", "source"),
+		shortened:    counter("redrive_records_shortened_total", "Copies that were written without the error's texts, because they were too large with them.", "source"),
 		rebalances:   counter("redrive_rebalances_total", "Changes of the assignment.", "type"),
 		commitSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "redrive_commit_duration_seconds", Help: "How long commits took, refused ones included.",
@@ -53,43 +62,61 @@ func newMetrics() *metrics {
 func (m *metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		m.forwarded, m.hopped, m.deadLettered, m.refusals, m.clamped,
-		m.inherited, m.dropped, m.lost, m.rebalances, m.commitErrors, m.commitSeconds,
+		m.inherited, m.dropped, m.lost, m.loopGuard, m.shortened, m.rebalances, m.commitErrors, m.commitSeconds,
 	}
 }
 
 // inletStats are the counters of one inlet, looked up once.
 type inletStats struct {
-	m          *metrics
-	source     string
-	forwarded  prometheus.Counter
-	hopped     map[*outlet]prometheus.Counter
-	clamped    prometheus.Counter
-	inherited  prometheus.Counter
-	twins      prometheus.Counter
-	lost       prometheus.Counter
-	lateness   *lateness // nil for an inbox, whose records do not wait
-	returnedTo *outlet
+	m         *metrics
+	source    string
+	forwarded map[*outlet]prometheus.Counter
+	hopped    map[*outlet]prometheus.Counter
+	clamped   prometheus.Counter
+	inherited prometheus.Counter
+	twins     prometheus.Counter
+	lost      prometheus.Counter
+	loopGuard prometheus.Counter
+	shortened prometheus.Counter
+	lateness  *lateness // nil for an inbox, whose records do not wait
+}
+
+// reasons are those for which the forwarder writes dead letters.
+var reasons = [...]envelope.Reason{
+	envelope.ReasonPoison, envelope.ReasonPermanent, envelope.ReasonExhausted, envelope.ReasonMalformed,
+	envelope.ReasonUnroutable, envelope.ReasonTooLarge,
 }
 
 func (m *metrics) inlet(in *inlet, r *route) inletStats {
 	s := inletStats{
-		m:          m,
-		source:     in.topic,
-		clamped:    m.clamped.WithLabelValues(in.topic),
-		inherited:  m.inherited.WithLabelValues(in.topic),
-		twins:      m.dropped.WithLabelValues(in.topic),
-		lost:       m.lost.WithLabelValues(in.topic),
-		hopped:     map[*outlet]prometheus.Counter{},
-		returnedTo: r.origin,
+		m:         m,
+		source:    in.topic,
+		clamped:   m.clamped.WithLabelValues(in.topic),
+		inherited: m.inherited.WithLabelValues(in.topic),
+		twins:     m.dropped.WithLabelValues(in.topic),
+		lost:      m.lost.WithLabelValues(in.topic),
+		loopGuard: m.loopGuard.WithLabelValues(in.topic),
+		shortened: m.shortened.WithLabelValues(in.topic),
+		hopped:    map[*outlet]prometheus.Counter{},
+		forwarded: map[*outlet]prometheus.Counter{},
 	}
-	if in.tier == inbox {
+	// Known pairs count from zero, so that the first event is a rise.
+	if in.isInbox() && r != nil {
 		for _, t := range r.tiers {
 			s.hopped[t] = m.hopped.WithLabelValues(in.topic, t.topic)
 		}
-	} else {
-		s.forwarded = m.forwarded.WithLabelValues(in.topic, r.origin.topic)
-		s.lateness = &lateness{}
 	}
+	if !in.isInbox() {
+		s.lateness = &lateness{}
+		if r != nil {
+			s.forwarded[r.origin] = m.forwarded.WithLabelValues(in.topic, r.origin.topic)
+		}
+	}
+	for _, reason := range reasons {
+		m.deadLettered.WithLabelValues(in.topic, string(reason))
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.inlets = append(m.inlets, in)
 	return s
 }
@@ -102,25 +129,38 @@ func (s *inletStats) note(step *tiers.Step) {
 	if step.Inherited {
 		s.inherited.Inc()
 	}
+	if step.LoopGuard {
+		s.loopGuard.Inc()
+	}
 }
 
 // acked counts an acknowledged copy.
 func (s *inletStats) acked(h *held, now time.Time) {
 	r := &h.Value
+	if r.form == trimmed {
+		s.shortened.Inc()
+	}
 	switch {
 	case r.reason != "":
 		s.m.deadLettered.WithLabelValues(s.source, string(r.reason)).Inc()
-	case r.to == s.returnedTo && s.forwarded != nil:
-		s.forwarded.Inc()
-		s.lateness.observe(h.Late(now))
-	default:
-		c := s.hopped[r.to]
-		if c == nil {
-			c = s.m.hopped.WithLabelValues(s.source, r.to.topic)
-			s.hopped[r.to] = c
+	case r.returns():
+		count(s.forwarded, s.m.forwarded, s.source, r.to)
+		if s.lateness != nil {
+			s.lateness.observe(h.Late(now))
 		}
-		c.Inc()
+	default:
+		count(s.hopped, s.m.hopped, s.source, r.to)
 	}
+}
+
+// count counts by what was written, with the counters that were looked up before.
+func count(known map[*outlet]prometheus.Counter, all *prometheus.CounterVec, source string, to *outlet) {
+	c := known[to]
+	if c == nil {
+		c = all.WithLabelValues(source, to.topic)
+		known[to] = c
+	}
+	c.Inc()
 }
 
 func (s *inletStats) failed(h *held, err error) {
@@ -169,6 +209,12 @@ type gauge struct {
 var latenessDesc = prometheus.NewDesc("redrive_forward_lateness_seconds",
 	"How long after its due time a record was acknowledged by its origin.", []string{"source"}, nil)
 
+var throttledDesc = prometheus.NewDesc("redrive_throttled_seconds_total",
+	"How long brokers told this process to wait because a quota was used up.", nil, nil)
+
+var skewDesc = prometheus.NewDesc("redrive_clock_ahead_seconds",
+	"How far this machine's clock is at least ahead of a broker's (negative: behind); zero if not measured.", nil, nil)
+
 func always(v func(*TopicStatus) float64) func(*TopicStatus) (float64, bool) {
 	return func(t *TopicStatus) (float64, bool) { return v(t), true }
 }
@@ -197,6 +243,8 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 		v.Describe(ch)
 	}
 	ch <- latenessDesc
+	ch <- throttledDesc
+	ch <- skewDesc
 	for _, g := range gauges {
 		ch <- g.desc
 	}
@@ -207,12 +255,17 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	for _, v := range c.f.metrics.collectors() {
 		v.Collect(ch)
 	}
-	for _, in := range c.f.metrics.inlets {
+	c.f.metrics.mu.Lock()
+	inlets := slices.Clone(c.f.metrics.inlets)
+	c.f.metrics.mu.Unlock()
+	for _, in := range inlets {
 		if in.stats.lateness != nil {
 			ch <- in.stats.lateness.metric(latenessDesc, in.topic)
 		}
 	}
+	ch <- prometheus.MustNewConstMetric(throttledDesc, prometheus.CounterValue, c.f.throttle.seconds())
 	status := c.f.Status()
+	ch <- prometheus.MustNewConstMetric(skewDesc, prometheus.GaugeValue, status.ClockAhead.Seconds())
 	for i := range status.Topics {
 		t := &status.Topics[i]
 		for _, g := range gauges {

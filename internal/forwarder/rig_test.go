@@ -55,7 +55,7 @@ func simulate(t *testing.T, ladder []tiers.Tier, story func(t *testing.T, r *rig
 			t.Fatal(err)
 		}
 		r.opts = Options{
-			Kafka:  kafka.Options{Brokers: cluster.Brokers(), Dialer: cluster.Dial},
+			Kafka:  kafka.Options{Brokers: cluster.Brokers(), Dialer: cluster.Dial, Logger: testkit.Logger(t)},
 			Topics: []Topic{{Policy: policy}},
 			Group:  "redrive-forwarder",
 			Logger: testkit.Logger(t),

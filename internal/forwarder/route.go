@@ -3,11 +3,12 @@ package forwarder
 import (
 	"context"
 	"fmt"
-	"log/slog"
+	"maps"
+	"slices"
 	"strconv"
-	"sync"
-
-	"github.com/twmb/franz-go/pkg/kadm"
+	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/kafka-redrive/redrive/internal/envelope"
 	"github.com/kafka-redrive/redrive/internal/kafka"
@@ -21,31 +22,56 @@ const (
 	maxInFlightBytes   = 4 << 20
 )
 
-// inbox is the tier index of an inlet that is an inbox.
-const inbox = -1
+// The tier index of an inlet that is none of the ladder.
+const (
+	inbox        = -1
+	retiredTier  = -2
+	retiredInbox = -3
+)
 
 // inlet is a topic that is read.
 type inlet struct {
-	topic string
-	tier  int // index in the ladder, or inbox
-	route *route
-	stats inletStats
+	topic   string
+	tier    int    // index in the ladder, or one of the above
+	route   *route // nil for a retired topic: each record has its own
+	maxHeld int64
+	stats   inletStats
+
+	lostAt time.Time // when records were last found lost to retention
+	lost   int64     // how many since the start
+
+	guardedAt time.Time // when the loop guard last took a record
 }
+
+// hasTail tells whether records may be copied to the end of the topic they are in.
+func (in *inlet) hasTail() bool { return in.tier >= 0 }
+
+// isInbox tells whether records arrive here from consumers.
+func (in *inlet) isInbox() bool { return in.tier == inbox || in.tier == retiredInbox }
 
 // route is one entry of topics.yaml as the topics it writes.
 type route struct {
 	policy      *tiers.Policy
+	group       string
 	partitioner kafka.Partitioner
-	maxHeld     int64
 	origin      *outlet
 	tiers       []*outlet
 	deadLetters *outlet
+	pace        pace // the loop's
 }
 
 // outlet is a topic that is written.
 type outlet struct {
 	topic   string
 	targets []*target
+	rules   atomic.Pointer[rules]
+}
+
+// rules are what a topic refuses, as far as its settings tell.
+type rules struct {
+	maxBytes  int32 // max.message.bytes
+	minInsync int   // min.insync.replicas; 0: not known
+	compacted bool  // a record without a key is refused
 }
 
 // target is one partition of an outlet. The loop owns it.
@@ -54,7 +80,8 @@ type target struct {
 	partition int32
 	records   int
 	bytes     int64
-	waiters   []*source // sources whose next record waits for room here
+	solo      bool      // a record that is judged alone is under way
+	waiters   []*source // sources whose next record waits for room, or for solo
 }
 
 func (t *target) full() bool {
@@ -74,22 +101,26 @@ func (f *Forwarder) buildRoutes() error {
 	outletOf := func(topic string) *outlet {
 		if outlets[topic] == nil {
 			outlets[topic] = &outlet{topic: topic}
+			outlets[topic].rules.Store(&rules{maxBytes: defaultMaxMessageBytes})
 			f.outlets = append(f.outlets, outlets[topic])
 		}
 		return outlets[topic]
 	}
 	for _, t := range f.opts.Topics {
 		p := t.Policy
-		r := &route{policy: p, partitioner: t.Partitioner, maxHeld: t.MaxHeldBytesPerPartition}
+		r := &route{policy: p, group: t.Group, partitioner: t.Partitioner}
+		r.pace.Pace = Pace{Paused: t.Paused, RateLimit: t.RateLimit}
 		setDefault(&r.partitioner, kafka.Murmur2)
-		setDefault(&r.maxHeld, f.opts.MaxHeldBytesPerPartition)
+		maxHeld := t.MaxHeldBytesPerPartition
+		setDefault(&maxHeld, f.opts.MaxHeldBytesPerPartition)
 		r.origin = outletOf(p.ReturnTo())
 		r.deadLetters = outletOf(p.DeadLetters())
-		read := []*inlet{{topic: p.Inbox(), tier: inbox, route: r}}
+		f.ladders = append(f.ladders, r)
+		read := []*inlet{{topic: p.Inbox(), tier: inbox, route: r, maxHeld: maxHeld}}
 		for i := range p.Tiers() {
 			topic := p.Tier(i).Topic
 			r.tiers = append(r.tiers, outletOf(topic))
-			read = append(read, &inlet{topic: topic, tier: i, route: r})
+			read = append(read, &inlet{topic: topic, tier: i, route: r, maxHeld: maxHeld})
 		}
 		for _, in := range read {
 			if f.routes[in.topic] != nil {
@@ -105,18 +136,22 @@ func (f *Forwarder) buildRoutes() error {
 // decide says what becomes of a record, and fills in e what its next topic
 // must read.
 func (in *inlet) decide(e *envelope.Envelope, r *record, now int64, random func() float64) tiers.Step {
-	if in.tier == inbox {
-		return in.route.policy.FromInbox(e, r.arrivedAt(), at(now), random)
+	switch in.tier {
+	case inbox, retiredInbox:
+		return r.route.policy.FromInbox(e, r.arrivedAt(), at(now), random)
+	case retiredTier:
+		return r.route.policy.FromRetired(e, r.arrivedAt(), at(now))
+	default:
+		return r.route.policy.FromTier(in.tier, e, r.arrivedAt(), at(now))
 	}
-	return in.route.policy.FromTier(in.tier, e, r.arrivedAt(), at(now))
 }
 
 // identify gives a record what it lacks of a name and an origin, before it is
 // written anywhere.
-func (s *source) identify(e *envelope.Envelope, offset int64) {
-	e.EnsureMessageID(s.inlet.topic, s.partition, offset)
+func (s *source) identify(r *record, e *envelope.Envelope) {
+	e.EnsureMessageID(s.inlet.topic, s.partition, r.rec.Offset)
 	if e.OriginalTopic == nil {
-		e.SetOriginal(s.inlet.route.policy.Origin(), e.OriginalPartition, e.OriginalOffset, e.OriginalTimestamp)
+		e.SetOriginal(r.route.policy.Origin(), e.OriginalPartition, e.OriginalOffset, e.OriginalTimestamp)
 	}
 	if e.OriginalPartitions == 0 && e.OriginalPartition >= 0 && s.originPartitions > 0 {
 		e.SetOriginalPartitions(s.originPartitions)
@@ -139,47 +174,55 @@ func (r *route) partitionFor(w wish, key []byte, source, count int32) int32 {
 	return int32(r.partitioner.Partition(key, int(count)))
 }
 
-// limits are the max.message.bytes of the topics that are written. The client
-// must not build a batch that the broker refuses, because all of its records
-// would fail with it.
-type limits struct {
-	mu    sync.RWMutex
-	bytes map[string]int32
-}
-
 // defaultMaxMessageBytes is Kafka's default of max.message.bytes.
 const defaultMaxMessageBytes = 1048588
 
-func (l *limits) of(topic string) int32 {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	if n, ok := l.bytes[topic]; ok {
-		return n
+// maxBatch is how many bytes the producer may put into one batch for a topic.
+// The client must not build a batch that the broker refuses, because all of its
+// records would fail with it.
+func (f *Forwarder) maxBatch(topic string) int32 {
+	for _, o := range f.outlets {
+		if o.topic == topic {
+			return o.rules.Load().maxBytes
+		}
 	}
 	return defaultMaxMessageBytes
 }
 
-func (l *limits) load(ctx context.Context, admin *kadm.Client, outlets []*outlet, log *slog.Logger) {
-	var names []string
-	for _, o := range outlets {
-		names = append(names, o.topic)
+// learnRules asks for the settings of the topics that are written. It blocks
+// until the answer is there or ctx ends; without one the old ones hold.
+func (f *Forwarder) learnRules(ctx context.Context) {
+	names := map[string]*outlet{}
+	for _, o := range f.outlets {
+		names[o.topic] = o
 	}
-	configs, err := admin.DescribeTopicConfigs(ctx, names...)
+	configs, err := f.admin.DescribeTopicConfigs(ctx, slices.Sorted(maps.Keys(names))...)
 	if err != nil {
-		log.WarnContext(ctx, "max.message.bytes of the topics is not known, the default is assumed", "err", err)
+		f.log.WarnContext(ctx, "the settings of the topics are not known, the last ones are assumed", "err", err)
 		return
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.bytes = map[string]int32{}
 	for _, c := range configs {
+		o := names[c.Name]
+		if o == nil || c.Err != nil {
+			continue
+		}
+		learned := rules{maxBytes: defaultMaxMessageBytes}
 		for _, entry := range c.Configs {
-			if entry.Key != "max.message.bytes" {
-				continue
+			value := entry.MaybeValue()
+			switch entry.Key {
+			case "max.message.bytes":
+				if n, err := strconv.ParseInt(value, 10, 32); err == nil && n >= 512 {
+					learned.maxBytes = int32(min(n, 1<<30))
+				}
+			case "min.insync.replicas":
+				learned.minInsync, _ = strconv.Atoi(value) // Not known if it is no number.
+			case "cleanup.policy":
+				learned.compacted = strings.Contains(value, "compact")
 			}
-			if n, err := strconv.ParseInt(entry.MaybeValue(), 10, 32); err == nil && n >= 512 {
-				l.bytes[c.Name] = int32(min(n, 1<<30))
-			}
+		}
+		if old := o.rules.Swap(&learned); learned.maxBytes < old.maxBytes {
+			// The client keeps the limit of when it first heard of a topic.
+			f.producer.PurgeTopicsFromProducing(o.topic)
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/kafka-redrive/redrive/internal/envelope"
+	"github.com/kafka-redrive/redrive/internal/issue"
 	"github.com/kafka-redrive/redrive/internal/tiers"
 )
 
@@ -171,19 +172,19 @@ func TestNoOffsetIsEverResetSilently(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		prepare func(r *rig)
-		issue   Issue
+		issue   issue.Code
 	}{
-		"the commit is missing and the topic is older": {func(r *rig) { trim(r, 3) }, IssueOffsetMissing},
-		"the commit is below the log":                  {func(r *rig) { commit(r, 1); trim(r, 5) }, IssueOffsetOutOfRange},
-		"the commit is above the log":                  {func(r *rig) { commit(r, 1000) }, IssueOffsetOutOfRange},
+		"the commit is missing and the topic is older": {func(r *rig) { trim(r, 3) }, issue.OffsetMissing},
+		"the commit is below the log":                  {func(r *rig) { commit(r, 1); trim(r, 5) }, issue.OffsetOutOfRange},
+		"the commit is above the log":                  {func(r *rig) { commit(r, 1000) }, issue.OffsetOutOfRange},
 		"the commit is missing and another group has one": {func(r *rig) {
 			offsets := kadm.Offsets{}
 			offsets.Add(kadm.Offset{Topic: "orders.retry.10s", Partition: 0, At: 2, LeaderEpoch: -1})
 			if err := r.client.Admin().CommitAllOffsets(r.t.Context(), "redrive-forwader", offsets); err != nil {
 				r.t.Fatal(err)
 			}
-		}, IssueOffsetMissing},
-		"the commit is missing and the records are older than commits are kept": {func(*rig) { time.Sleep(8 * 24 * time.Hour) }, IssueOffsetMissing},
+		}, issue.OffsetMissing},
+		"the commit is missing and the records are older than commits are kept": {func(*rig) { time.Sleep(8 * 24 * time.Hour) }, issue.OffsetMissing},
 	} {
 		t.Run(name, func(t *testing.T) {
 			simulate(t, []tiers.Tier{{Name: "10s", Delay: 10 * time.Second}}, func(t *testing.T, r *rig) {
@@ -194,7 +195,7 @@ func TestNoOffsetIsEverResetSilently(t *testing.T) {
 				f, _ := r.start()
 				r.produceTo("orders.retry.10s", 1, 10)
 				time.Sleep(time.Minute)
-				var issues []Issue
+				var issues []issue.Code
 				for _, trouble := range f.Status().Troubles {
 					if trouble.Partition == 0 {
 						issues = append(issues, trouble.Issue)
@@ -259,7 +260,7 @@ func TestAMissingOriginHoldsUpOnlyWhatGoesThere(t *testing.T) {
 		time.Sleep(time.Minute)
 		found := false
 		for _, trouble := range f.Status().Troubles {
-			found = found || trouble.Issue == IssuePartitionFrozen && trouble.Topic == "carts.retry.10s"
+			found = found || trouble.Issue == issue.TopicMissing && trouble.Topic == "carts.retry.10s"
 		}
 		if !found {
 			t.Errorf("no trouble names the missing topic: %+v", f.Status().Troubles)

@@ -1,25 +1,17 @@
 package forwarder
 
 import (
-	"cmp"
 	"context"
-	"errors"
-	"slices"
+	"math"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/kafka-redrive/redrive/internal/envelope"
-	"github.com/kafka-redrive/redrive/internal/kafka"
+	"github.com/kafka-redrive/redrive/internal/issue"
 	"github.com/kafka-redrive/redrive/internal/ordering"
 	"github.com/kafka-redrive/redrive/internal/tiers"
-)
-
-const (
-	minBackoff = 100 * time.Millisecond
-	maxBackoff = 5 * time.Second
 )
 
 type held = ordering.Held[record]
@@ -31,16 +23,25 @@ type record struct {
 	arrival int64       // Unix nanoseconds
 	twin    identity    // its place in source.twins, if it has one
 
+	route *route
+	size  int64
+
 	// The following are set when the step is decided, at the release.
 	to      *outlet
 	target  *target
 	wish    wish
 	headers []kgo.RecordHeader
 	reason  envelope.Reason // of a dead letter
-	jumbo   bool            // the client found it too large: the broker is to judge
-	seq     uint64          // order of release in the source
-	size    int64
-	sent    int64 // Unix nanoseconds
+	cause   error           // why it is one, if its destination refused it
+	form    form
+	fitted  *outlet // the topic that form was found for
+	tail    bool    // a copy to the end of the topic it stands in
+	solo    bool    // it may go alone only
+	alone   bool    // it was sent alone, so that its error is its own
+	probe   bool    // it was sent as part of a probe
+	aside   bool    // its pointer letter is written
+	seq     uint64  // order of release in the source
+	sent    int64   // Unix nanoseconds
 }
 
 // wish is what decides the target partition, kept until the count is known.
@@ -66,15 +67,25 @@ type source struct {
 	// grew while nobody ran does not move the keys of what was waiting.
 	originPartitions int32
 
-	blocked    Issue  // nothing is read until an operator decides; "" if not
-	detail     string // of blocked
-	fresh      bool   // without a commit so far
-	undecided  bool   // blocked since its start: nothing may be committed for it
-	paused     bool   // over its byte budget
-	closing    bool   // nothing is released any more
-	dropped    bool   // not ours any more
-	runnable   bool   // on the loop's list
-	stalled    bool   // on the loop's list of those who wait for a commit
+	// lostBefore is how many records retention had removed before the source was
+	// assigned.
+	lostBefore int64
+
+	// committed is the offset of the group's last commit here; -1: none.
+	committed int64
+
+	blocked    issue.Code // nothing is read until an operator decides; "" if not
+	detail     string     // of blocked
+	fault      error      // why nothing moves, if a topic is missing
+	orphaned   bool       // its topic was deleted and made again, see remade.go
+	fresh      bool       // without a commit so far
+	undecided  bool       // blocked since its start: nothing may be committed for it
+	paused     bool       // over its byte budget
+	resting    bool       // not read for a moment, after an error
+	closing    bool       // nothing is released any more
+	dropped    bool       // not ours any more
+	runnable   bool       // on the loop's list
+	stalled    bool       // on the loop's list of those who wait for a commit
 	alarm      time.Time
 	alarmIndex int
 
@@ -82,14 +93,12 @@ type source struct {
 	moving int    // copies to the own tail under way
 	seq    uint64 // of the next release
 
-	// A produce error freezes the source: what failed is sent again one by one,
-	// after everything in flight came back.
-	failed  []*held // in order of release; failed[0] may be under way as probe
-	probed  *held   // sent alone, so that its error is its own
-	fault   error   // why nothing moves, for Status
-	since   time.Time
-	backoff time.Duration
-	retryAt time.Time
+	freeze freeze
+
+	// Records whose pointer letter is written and whose bytes are nowhere else.
+	aside      []*held
+	asideAt    time.Time
+	asideFlies bool
 
 	// window bounds uncommitted. It grows and shrinks with the pace, as that of
 	// TCP does: what a crash sends again is what the pace needs, also in the
@@ -104,7 +113,7 @@ type source struct {
 
 func newSource(in *inlet, partition int32, order *ordering.Partition[record]) *source {
 	return &source{
-		inlet: in, partition: partition, order: order,
+		inlet: in, partition: partition, order: order, committed: -1,
 		alarmIndex: -1, twins: map[identity]*held{},
 	}
 }
@@ -113,7 +122,7 @@ func newSource(in *inlet, partition int32, order *ordering.Partition[record]) *s
 // sources together are over theirs, each has an equal share, so that one long
 // tier can not starve the others.
 func (s *source) budget(l *loop) int64 {
-	limit := s.inlet.route.maxHeld
+	limit := s.inlet.maxHeld
 	if l.heldSum > l.f.opts.MaxHeldBytes {
 		limit = min(limit, l.f.opts.MaxHeldBytes/int64(max(1, l.assigned)))
 	}
@@ -124,13 +133,14 @@ func (s *source) overBudget(l *loop) bool { return s.order.Bytes() > s.budget(l)
 
 // uncommitted counts the records that a crash now would send again.
 func (s *source) uncommitted() int {
-	return s.order.InFlight() + int(s.order.Finished()-s.covered)
+	return s.order.InFlight() - len(s.aside) + int(s.order.Finished()-s.covered)
 }
 
 // take queues the records of one fetch.
 func (s *source) take(l *loop, p *kgo.FetchPartition) {
 	now := l.now.UnixNano()
 	s.noteLoss(l, p)
+	l.skew.read(l.now, p, s.inlet.topic)
 	out := make([]kgo.RecordHeader, 0, s.headerRoom(p.Records))
 	finished := s.order.Finished()
 	for _, rec := range p.Records {
@@ -145,9 +155,16 @@ func (s *source) take(l *loop, p *kgo.FetchPartition) {
 		e := &l.env
 		e.Parse(rec.Headers)
 		r := record{source: s, rec: rec, arrival: arrival, size: sizeOf(rec)}
+		if r.route = s.inlet.routeOf(l.f, e); r.route == nil {
+			s.strand(l, rec)
+			break
+		}
 		step := s.inlet.decide(e, &r, now, l.random)
 		s.inlet.stats.note(&step)
-		if step.Due.After(l.now) {
+		if step.LoopGuard {
+			s.inlet.guardedAt = l.now
+		}
+		if step.Due.After(l.clock()) {
 			if s.isTwin(e, rec) {
 				s.inlet.stats.twins.Inc()
 				s.skip(rec.Offset)
@@ -197,9 +214,9 @@ func (s *source) headerRoom(records []*kgo.Record) int {
 
 // prepare decides all but the partition: the topic and the headers to write.
 func (s *source) prepare(r *record, e *envelope.Envelope, step tiers.Step, out *[]kgo.RecordHeader) {
-	route := s.inlet.route
+	route := r.route
 	kind := envelope.Return
-	r.to = route.origin
+	r.to, r.reason = route.origin, ""
 	switch step.To {
 	case tiers.ToOrigin:
 	case tiers.ToTier:
@@ -207,45 +224,35 @@ func (s *source) prepare(r *record, e *envelope.Envelope, step tiers.Step, out *
 	case tiers.ToDeadLetters:
 		kind, r.to, r.reason = envelope.Letter, route.deadLetters, step.Reason
 	}
-	s.identify(e, r.rec.Offset)
+	s.identify(r, e)
 	r.wish = wish{e.OriginalPartition, e.OriginalPartitions}
 	*out = e.Append(*out, r.rec.Headers, kind)
 }
 
-// prepareHeld is prepare for a record that has waited: it is read again, since
-// the envelope was not kept. One that is not due yet, because it asked for more
-// than its topic keeps records, goes on to the end of the topic; so does any if
-// tail says so.
-func (s *source) prepareHeld(l *loop, h *held, tail bool) {
+// prepareAgain is prepare for a record that has waited, or that is to be written
+// otherwise than before: it is read again, since the envelope was not kept. One
+// that is not due yet, because it asked for more than its topic keeps records,
+// goes on to the end of the topic.
+func (s *source) prepareAgain(l *loop, h *held) {
 	r := &h.Value
 	e := &l.env
 	e.Parse(r.rec.Headers)
-	step := s.inlet.decide(e, r, l.now.UnixNano(), l.random)
-	if tail || step.Due.After(l.now) {
+	step := s.inlet.decide(e, r, l.now.UnixNano(), l.random) // The attempt counts whatever follows.
+	switch {
+	case r.cause != nil:
+		step = tiers.Step{To: tiers.ToDeadLetters, Reason: r.explain(e)}
+	case s.inlet.hasTail() && (r.tail || step.To == tiers.ToOrigin && step.Due.After(l.clock())):
 		// The envelope has the due time as available-at already.
 		step = tiers.Step{To: tiers.ToTier, Tier: s.inlet.tier}
 	}
-	s.prepare(r, e, step, &r.headers)
-}
-
-// prepareLetter makes h a dead letter, after its destination refused it.
-func (s *source) prepareLetter(l *loop, h *held, cause error) {
-	r := &h.Value
-	e := &l.env
-	e.Parse(r.rec.Headers)
-	s.inlet.decide(e, r, l.now.UnixNano(), l.random) // The attempt counts all the same.
-	reason := envelope.ReasonUnroutable
-	if tooLarge(cause) {
-		reason = envelope.ReasonTooLarge
+	if r.form >= trimmed {
+		e.Shorten()
 	}
-	e.SetReason(reason)
-	e.SetError(kafka.Code(cause), "refused by "+r.to.topic+": "+cause.Error())
 	r.headers, r.target = nil, nil
-	s.prepare(r, e, tiers.Step{To: tiers.ToDeadLetters, Reason: reason}, &r.headers)
-}
-
-func tooLarge(err error) bool {
-	return errors.Is(err, kerr.MessageTooLarge) || errors.Is(err, kerr.RecordListTooLarge)
+	s.prepare(r, e, step, &r.headers)
+	if r.form >= pointer {
+		s.point(r)
+	}
 }
 
 // aim finds the target of a prepared record. It reports false while the topic
@@ -258,7 +265,7 @@ func (s *source) aim(l *loop, r *record) bool {
 	if !known {
 		return false
 	}
-	p := s.inlet.route.partitionFor(r.wish, r.rec.Key, s.partition, count)
+	p := r.route.partitionFor(r.wish, r.rec.Key, s.partition, count)
 	r.target = r.to.target(p)
 	return true
 }
@@ -269,30 +276,43 @@ func (s *source) pump(l *loop) {
 		l.setAlarm(s, time.Time{})
 		return
 	}
-	if len(s.failed) > 0 {
+	if s.freeze.frozen() {
 		s.probe(l)
 		return
 	}
+	s.offerAside(l)
 	for {
-		h := s.order.Ready(l.now)
+		h := s.next(l)
 		if h == nil {
-			due, _ := s.order.NextDue() // The zero time if nothing is held.
-			l.setAlarm(s, due)
 			return
 		}
-		if !l.leaseFresh() {
+		if !s.orphaned && !l.leaseFresh() {
 			l.commit.force = true
 			l.stall(s)
 			return
 		}
-		if s.uncommitted() >= s.window {
+		if s.uncommitted() >= s.window && !s.orphaned && !isMissing(l.f.counts.Err(s.inlet.topic)) {
+			// From a topic that is gone nothing is ever sent again.
 			s.limited, l.commit.pressed = true, true
 			l.stall(s)
 			return
 		}
 		r := &h.Value
 		if r.to == nil {
-			s.prepareHeld(l, h, false)
+			r.tail = s.orphaned && s.inlet.hasTail()
+			s.prepareAgain(l, h)
+		}
+		if r.fitted != r.to {
+			s.fit(l, h)
+		}
+		if r.solo {
+			// It waits until the source is quiet, so that it keeps its place, and is
+			// sent as what failed is.
+			s.withdraw(h)
+			s.freeze.failed = append(s.freeze.failed, h)
+			s.freeze.since = l.now
+			s.probe(l)
+			return
 		}
 		if !s.aim(l, r) {
 			s.fault = l.f.missing(r.to.topic)
@@ -304,48 +324,85 @@ func (s *source) pump(l *loop) {
 			l.setAlarm(s, time.Time{})
 			return
 		}
+		if !s.mayGo(l, r) {
+			return
+		}
 		s.fault = nil
 		s.release(l, h)
 	}
 }
 
+// next is the record to release now. Without one it sets the alarm for the next.
+// An orphaned source releases all.
+func (s *source) next(l *loop) *held {
+	now := l.clock()
+	if s.orphaned && s.inlet.hasTail() {
+		now = time.Unix(0, math.MaxInt64)
+	}
+	if h := s.order.Ready(now); h != nil {
+		return h
+	}
+	due, waits := s.order.NextDue()
+	if waits {
+		due = due.Add(l.skew.ahead)
+	}
+	if len(s.aside) > 0 && (!waits || s.asideAt.Before(due)) {
+		due = s.asideAt
+	}
+	l.setAlarm(s, due) // The zero time if nothing is held.
+	return nil
+}
+
 // release sends a prepared and aimed record.
 func (s *source) release(l *loop, h *held) {
+	s.withdraw(h)
+	s.send(l, h, false)
+}
+
+// withdraw takes a record out of the queue.
+func (s *source) withdraw(h *held) {
 	s.order.Release(h)
 	s.forgetTwin(h)
 	h.Value.seq = s.seq
 	s.seq++
-	s.send(l, h)
 }
 
-func (s *source) send(l *loop, h *held) {
+// send produces a record; alone says that no other record is under way for its
+// target by the producer that is for single records.
+func (s *source) send(l *loop, h *held, alone bool) {
 	r := &h.Value
 	r.target.records++
 	r.target.bytes += r.size
 	r.sent = l.now.UnixNano()
+	r.alone = alone
 	s.flying++
+	producer := l.f.producer
+	if alone {
+		producer = l.f.solo
+		r.target.solo = true
+	}
 	// A new record: the client writes its own marks into the one it is given.
 	// The timestamp stays zero, which means now.
-	producer := l.f.producer
-	if r.jumbo {
-		producer = l.f.jumbo
-	}
 	producer.TryProduce(context.Background(), &kgo.Record{
 		Topic:     r.target.outlet.topic,
 		Partition: r.target.partition,
-		Key:       r.rec.Key,
-		Value:     r.rec.Value,
+		Key:       r.key(),
+		Value:     r.value(),
 		Headers:   r.headers,
-	}, func(_ *kgo.Record, err error) { l.acked(h, err) })
+	}, func(sent *kgo.Record, err error) { l.acked(h, sent.Offset, err) })
 }
 
 // settle takes one acknowledgement.
-func (s *source) settle(l *loop, h *held, err error) {
+func (s *source) settle(l *loop, a ack) {
+	h, err := a.held, a.err
 	r := &h.Value
 	t := r.target
 	t.records--
 	t.bytes -= r.size
 	s.flying--
+	if r.alone {
+		t.solo = false
+	}
 	if len(t.waiters) > 0 && !t.full() {
 		for _, w := range t.waiters {
 			l.ready(w)
@@ -356,107 +413,59 @@ func (s *source) settle(l *loop, h *held, err error) {
 	if s.dropped {
 		return
 	}
-	if err != nil {
+	probe := r.probe
+	r.probe = false
+	switch {
+	case r.aside:
+		if !s.settleAside(l, err) {
+			return
+		}
+	case err != nil:
 		s.refused(l, h, err)
+		if probe {
+			s.probed(l)
+		}
+		return
+	case r.form >= pointer:
+		s.setAside(l, h)
+		if probe {
+			s.probed(l)
+		}
 		return
 	}
+	l.skew.sent(l.now, r, a.offset)
 	s.inlet.stats.acked(h, l.now)
-	if h == s.probed {
-		s.thaw(l)
-	}
 	if r.to.topic == s.inlet.topic {
 		s.moving = max(0, s.moving-1)
 	}
 	l.heldSum -= r.size
 	s.order.Finish(h) // r is empty from here on.
 	l.finished(s, 1)
+	if probe {
+		s.probed(l)
+	}
 	if s.paused && s.order.Bytes() <= s.budget(l)/2 {
 		l.resume(s)
 	}
-	if s.order.Waiting() > 0 || len(s.failed) > 0 {
+	if s.order.Waiting() > 0 || s.freeze.frozen() {
 		l.ready(s)
 	}
-}
-
-// refused takes a produce error. The first one freezes the source. An error of
-// a record that was sent alone is its own: what can never be written becomes a
-// dead letter, anything else is tried for ever.
-func (s *source) refused(l *loop, h *held, err error) {
-	s.inlet.stats.failed(h, err)
-	class := kafka.Classify(err)
-	if class == kafka.Canceled {
-		return // The producer was closed: the outcome is unknown, the offset stays.
-	}
-	if len(s.failed) == 0 {
-		s.since = l.now
-		l.f.log.Warn("a partition is frozen after a produce error",
-			"topic", s.inlet.topic, "partition", s.partition, "target", h.Value.to.topic, "err", err)
-	}
-	s.fault = err
-	switch {
-	case h != s.probed:
-		s.failed = append(s.failed, h)
-	case tooLarge(err) && !h.Value.jumbo:
-		h.Value.jumbo = true
-	case class == kafka.RecordRefused && h.Value.to != s.inlet.route.deadLetters:
-		s.prepareLetter(l, h, err)
-	default:
-		s.backoff = min(max(minBackoff, 2*s.backoff), maxBackoff)
-		s.retryAt = l.now.Add(s.backoff)
-	}
-	l.ready(s)
-}
-
-// probe sends the first of what failed, alone.
-func (s *source) probe(l *loop) {
-	switch {
-	case s.flying > 0:
-		l.setAlarm(s, time.Time{})
-		return
-	case l.now.Before(s.retryAt):
-		l.setAlarm(s, s.retryAt)
-		return
-	case !l.leaseFresh():
-		l.commit.force = true
-		l.stall(s)
-		return
-	}
-	slices.SortFunc(s.failed, func(a, b *held) int { return cmp.Compare(a.Value.seq, b.Value.seq) })
-	s.probed = s.failed[0]
-	s.probed.Value.target = nil // The partition count may have changed.
-	if !s.aim(l, &s.probed.Value) {
-		s.fault = l.f.missing(s.probed.Value.to.topic)
-		s.retryAt = l.now.Add(time.Second)
-		l.setAlarm(s, s.retryAt)
-		return
-	}
-	l.setAlarm(s, time.Time{})
-	s.send(l, s.probed)
-}
-
-// thaw goes on with the next of what failed after the probe was accepted.
-func (s *source) thaw(l *loop) {
-	s.probed, s.backoff, s.retryAt = nil, 0, time.Time{}
-	s.failed[0] = nil
-	s.failed = s.failed[1:]
-	if len(s.failed) == 0 {
-		s.failed, s.fault = nil, nil
-		l.f.log.Info("a frozen partition moves again",
-			"topic", s.inlet.topic, "partition", s.partition, "frozen_for", l.now.Sub(s.since))
-	}
+	l.laid(s)
 }
 
 // moveBlockers copies records that are not due and keep the watermark from
 // passing finished ones to the end of their own topic, so that the commit needs
 // not name what is above them.
 func (s *source) moveBlockers(l *loop) {
-	if s.closing || !l.releasing || s.inlet.tier == inbox || s.moving > 0 || len(s.failed) > 0 || !l.leaseFresh() {
+	if s.closing || !l.releasing || !s.inlet.hasTail() || s.moving > 0 || s.freeze.frozen() || !l.leaseFresh() {
 		return
 	}
 	for _, h := range s.order.Blockers(l.f.moveBatch()) {
-		s.prepareHeld(l, h, true)
-		if !s.aim(l, &h.Value) {
-			h.Value.to, h.Value.headers = nil, nil
+		h.Value.tail = true
+		s.prepareAgain(l, h)
+		s.fit(l, h)
+		if h.Value.solo || !s.aim(l, &h.Value) {
+			h.Value.to, h.Value.fitted, h.Value.headers, h.Value.tail = nil, nil, nil, false
 			return
 		}
 		s.moving++

@@ -10,40 +10,16 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/kafka-redrive/redrive/internal/issue"
 	"github.com/kafka-redrive/redrive/internal/kafka"
-)
-
-// Issue is a code from the closed list of what can be wrong.
-type Issue string
-
-// The issues of a running forwarder.
-const (
-	// IssueOffsetMissing means that the group has no commit on a partition that
-	// is not new: it expired, or the group's name is mistyped.
-	IssueOffsetMissing Issue = "offset-missing"
-	// IssueOffsetOutOfRange means that the commit stands where the topic has no
-	// records (any more).
-	IssueOffsetOutOfRange Issue = "offset-out-of-range"
-	// IssuePartitionFrozen means that a copy of a record is refused for a cause
-	// that is not the record's; it is tried for ever.
-	IssuePartitionFrozen Issue = "partition-frozen"
-	// IssueProduceStalled means that a copy was sent and is not acknowledged: a
-	// broker does not answer, or too few replicas are in sync.
-	IssueProduceStalled Issue = "produce-stalled"
-	// IssueFetchFailed means that a partition can not be read.
-	IssueFetchFailed Issue = "fetch-failed"
-	// IssueGroupUnstable means that the group can not be joined.
-	IssueGroupUnstable Issue = "group-unstable"
-	// IssueCommitRefused means that the last commit was not accepted.
-	IssueCommitRefused Issue = "commit-refused"
 )
 
 // Trouble is one issue with its place.
 type Trouble struct {
-	Issue     Issue  `json:"issue"`
-	Topic     string `json:"topic,omitempty"`
-	Partition int32  `json:"partition"` // -1: not of one partition
-	Detail    string `json:"detail"`
+	Issue     issue.Code `json:"issue"`
+	Topic     string     `json:"topic,omitempty"`
+	Partition int32      `json:"partition"` // -1: not of one partition
+	Detail    string     `json:"detail"`
 }
 
 // TopicStatus sums up the owned partitions of one topic that is read.
@@ -66,6 +42,9 @@ type Status struct {
 	Troubles []Trouble     `json:"troubles"`
 	// Assigned is the number of owned partitions.
 	Assigned int `json:"assigned"`
+	// ClockAhead is how far this machine's clock is at least ahead of a broker's;
+	// negative if it is behind, zero if that was not measured.
+	ClockAhead time.Duration `json:"clockAhead"`
 	// Running says that the loop answered.
 	Running bool `json:"running"`
 }
@@ -74,6 +53,7 @@ type Status struct {
 type faults struct {
 	group    fault
 	fetch    map[string]map[int32]fault
+	remade   map[string]time.Time // when topics were found deleted and made again
 	reported map[string]time.Time
 }
 
@@ -98,20 +78,63 @@ func (f *Forwarder) Status() Status {
 }
 
 func (l *loop) status() Status {
-	status := Status{Running: true, Assigned: l.assigned}
-	for topic := range l.f.routes {
+	status := Status{Running: true, Assigned: l.assigned, ClockAhead: l.skew.ahead}
+	if l.skew.ahead == 0 {
+		status.ClockAhead = -l.skew.behind
+	}
+	add := func(code issue.Code, topic string, format string, args ...any) {
+		status.Troubles = append(status.Troubles, Trouble{Issue: code, Topic: topic, Partition: -1, Detail: fmt.Sprintf(format, args...)})
+	}
+	for topic, in := range l.f.routes {
 		t := TopicStatus{Topic: topic}
 		for _, s := range l.sources[topic] {
 			s.addTo(l, &t)
 			status.Troubles = append(status.Troubles, s.troubles(l)...)
 		}
+		if err := l.f.counts.Err(topic); isMissing(err) {
+			add(issue.TopicMissing, topic, "%v", err)
+		}
+		if !in.lostAt.IsZero() && l.now.Sub(in.lostAt) < lossShows {
+			add(issue.LostToRetention, topic, "%d records were removed before they were read, the last at %s", in.lost, in.lostAt.UTC().Format(time.RFC3339))
+		}
+		if !in.guardedAt.IsZero() && l.now.Sub(in.guardedAt) < lossShows {
+			add(issue.LoopGuard, topic, "a record had failed too often over all replays and became a dead letter, the last at %s", in.guardedAt.UTC().Format(time.RFC3339))
+		}
+		if in.route == nil && t.HeldRecords > 0 {
+			add(issue.RetiredTopic, topic, "the configuration does not name the topic; %d of its records wait in memory", t.HeldRecords)
+		}
 		status.Topics = append(status.Topics, t)
 	}
+	for s := range l.orphans {
+		status.Troubles = append(status.Troubles, s.troubles(l)...)
+	}
+	for topic, when := range l.faults.remade {
+		if l.now.Sub(when) < lossShows {
+			add(issue.TopicRecreated, topic, "the topic was deleted and made again at %s; what nobody had read from it is gone", when.UTC().Format(time.RFC3339))
+		}
+	}
+	for _, r := range l.f.ladders {
+		switch {
+		case r.pace.Paused:
+			add(issue.Paused, r.origin.topic, "records that are due wait until paused is false")
+		case l.now.Sub(r.pace.limitedAt) < shareInterval:
+			add(issue.RateLimited, r.origin.topic, "records that are due wait for the limit of %g a second", r.pace.RateLimit)
+		}
+	}
 	if g := l.faults.group; g.present(l.now) {
-		status.Troubles = append(status.Troubles, Trouble{Issue: IssueGroupUnstable, Partition: -1, Detail: g.err.Error()})
+		add(issue.GroupUnstable, "", "%v", g.err)
 	}
 	if l.commit.err != nil {
-		status.Troubles = append(status.Troubles, Trouble{Issue: IssueCommitRefused, Partition: -1, Detail: l.commit.err.Error()})
+		add(issue.CommitRefused, "", "%v", l.commit.err)
+	}
+	if l.f.throttle.present(l.now) {
+		add(issue.Throttled, "", "the brokers slow this client down, %.1f s so far", l.f.throttle.seconds())
+	}
+	switch {
+	case l.skew.ahead > skewAlarm:
+		add(issue.ClockSkew, "", "this machine's clock is ahead of a broker's by %s; records wait longer by that", l.skew.ahead.Round(time.Millisecond))
+	case l.skew.behind > skewAlarm:
+		add(issue.ClockSkew, "", "this machine's clock is behind a broker's by %s; records come late by that", l.skew.behind.Round(time.Millisecond))
 	}
 	slices.SortFunc(status.Topics, func(a, b TopicStatus) int { return cmp.Compare(a.Topic, b.Topic) })
 	slices.SortFunc(status.Troubles, func(a, b Trouble) int {
@@ -125,7 +148,7 @@ func (s *source) addTo(l *loop, t *TopicStatus) {
 	if s.paused {
 		t.Paused++
 	}
-	if s.blocked != "" || s.fault != nil {
+	if s.blocked != "" || s.trouble() != nil {
 		t.Frozen++
 	}
 	t.HeldRecords += s.order.Waiting() + s.order.InFlight()
@@ -158,27 +181,87 @@ func (s *source) oldestInFlight() *record {
 	return oldest
 }
 
+// lateAfter is how long a record may be overdue before that is an issue of its own.
+const lateAfter = time.Minute
+
+// trouble is why nothing moves, if that is so.
+func (s *source) trouble() error {
+	if s.fault != nil {
+		return s.fault
+	}
+	return s.freeze.fault
+}
+
 func (s *source) troubles(l *loop) []Trouble {
 	var found []Trouble
-	add := func(issue Issue, detail string) {
-		found = append(found, Trouble{Issue: issue, Topic: s.inlet.topic, Partition: s.partition, Detail: detail})
+	add := func(code issue.Code, format string, args ...any) {
+		found = append(found, Trouble{Issue: code, Topic: s.inlet.topic, Partition: s.partition, Detail: fmt.Sprintf(format, args...)})
 	}
 	if s.blocked != "" {
-		add(s.blocked, s.detail)
+		add(s.blocked, "%s", s.detail)
 	}
-	if s.fault != nil {
-		add(IssuePartitionFrozen, s.fault.Error())
+	err := s.trouble()
+	if err != nil {
+		add(codeOf(err), "%v", err)
 	}
 	if oldest := s.oldestInFlight(); oldest != nil {
 		if age := time.Duration(l.now.UnixNano() - oldest.sent); age > stalledAfter {
-			add(IssueProduceStalled, fmt.Sprintf("a record sent to %s/%d is not acknowledged for %s",
-				oldest.to.topic, oldest.target.partition, age.Truncate(time.Second)))
+			code := issue.ProduceStalled
+			if l.f.counts.InSync(oldest.to.topic, oldest.target.partition) < oldest.to.rules.Load().minInsync {
+				code = issue.MinISR
+			}
+			add(code, "a record sent to %s/%d is not acknowledged for %s", oldest.to.topic, oldest.target.partition, age.Truncate(time.Second))
+			l.f.counts.Kick()
 		}
 	}
+	if len(s.aside) > 0 {
+		add(issue.LetterTooLarge, "%d dead letters are too large for their topic; pointer letters stand for them, the first is offset %d", len(s.aside), s.aside[0].Offset())
+	}
 	if f := l.faults.fetch[s.inlet.topic][s.partition]; f.present(l.now) {
-		add(IssueFetchFailed, f.err.Error())
+		add(fetchCode(f.err), "%v", f.err)
+	}
+	due, waits := s.order.NextDue()
+	if late := l.clock().Sub(due); waits && late > lateAfter && err == nil && !s.heldBack(l) {
+		add(issue.LatenessHigh, "a record is due for %s", late.Truncate(time.Second))
 	}
 	return found
+}
+
+// heldBack tells whether records wait because an operator wants so.
+func (s *source) heldBack(l *loop) bool {
+	r := s.inlet.route
+	return r != nil && (r.pace.Paused || l.now.Sub(r.pace.limitedAt) < shareInterval)
+}
+
+// codeOf is the issue behind an error of a write.
+func codeOf(err error) issue.Code {
+	answer, isAnswer := errors.AsType[*kerr.Error](err)
+	switch {
+	case isMissing(err):
+		return issue.TopicMissing
+	case errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.ClusterAuthorizationFailed):
+		return issue.ACLMissing
+	case errors.Is(err, kerr.NotEnoughReplicas), errors.Is(err, kerr.NotEnoughReplicasAfterAppend):
+		return issue.MinISR
+	case tooLarge(err):
+		return issue.MessageBytes
+	case isAnswer && !answer.Retriable:
+		return issue.ProduceRefused
+	default:
+		return issue.PartitionFrozen
+	}
+}
+
+// fetchCode is the issue behind an error of a read.
+func fetchCode(err error) issue.Code {
+	switch {
+	case isMissing(err):
+		return issue.TopicMissing
+	case errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.GroupAuthorizationFailed):
+		return issue.ACLMissing
+	default:
+		return issue.FetchFailed
+	}
 }
 
 // missing is the fault of a record whose topic is not there.
@@ -196,14 +279,20 @@ func (l *loop) fetchFailed(topic string, partition int32, s *source, err error) 
 	switch {
 	case kafka.Classify(err) == kafka.Canceled:
 	case kafka.Classify(err) == kafka.Fenced:
-		l.f.log.Error("this member is fenced: another process has its instance id", "err", err)
-		l.fail(fmt.Errorf("group %s: %w", l.f.opts.Group, err))
+		l.f.log.Error("this member is fenced: another process has its instance id",
+			"instance_id", l.f.opts.InstanceID, "remedy", "give each process an instance id of its own", "err", err)
+		l.fail(fmt.Errorf("another process of group %s runs with the instance id %q, give each its own: %w", l.f.opts.Group, l.f.opts.InstanceID, err))
 	case errors.As(err, &session):
 		l.faults.group = fault{err, l.now}
 		l.report("group", "the group can not be joined, it is tried again", "err", err)
 	case errors.Is(err, kerr.OffsetOutOfRange) && s != nil:
-		l.blockOutOfRange(s)
+		l.outOfRange(s)
+	case kerr.IsRetriable(err) && !isMissing(err):
+		// A leader moves; the client looks for it.
 	default:
+		if isMissing(err) {
+			l.f.counts.Kick()
+		}
 		if l.faults.fetch == nil {
 			l.faults.fetch = map[string]map[int32]fault{}
 		}
@@ -213,6 +302,9 @@ func (l *loop) fetchFailed(topic string, partition int32, s *source, err error) 
 		l.faults.fetch[topic][partition] = fault{err, l.now}
 		l.report(fmt.Sprint(topic, "/", partition), "a partition can not be read, it is tried again",
 			"topic", topic, "partition", partition, "err", err)
+		if s != nil {
+			l.rest(s)
+		}
 	}
 }
 
@@ -226,27 +318,4 @@ func (l *loop) report(what, message string, args ...any) {
 	}
 	l.faults.reported[what] = l.now
 	l.f.log.Warn(message, args...) //nolint:sloglint // The callers pass constants.
-}
-
-// blockOutOfRange stops reading a partition at once: the client would ask for
-// the offset again thousands of times a second. What is held goes on.
-func (l *loop) blockOutOfRange(s *source) {
-	s.blocked = IssueOffsetOutOfRange
-	s.detail = fmt.Sprintf("offset %d is not in the topic", s.order.Next())
-	s.report(l.f)
-	l.f.consumer.PauseFetchPartitions(partitionsOf([]*source{s}))
-}
-
-// noteLoss counts records that retention removed before they were read: the log
-// begins above the offset that was to come next.
-func (s *source) noteLoss(l *loop, p *kgo.FetchPartition) {
-	if p.LogStartOffset > s.order.Next() && len(p.Records) > 0 && p.Records[0].Offset > s.order.Next() {
-		lost := p.LogStartOffset - s.order.Next()
-		s.inlet.stats.lost.Add(float64(lost))
-		l.f.log.Error("retention removed records before they were read",
-			"topic", s.inlet.topic, "partition", s.partition, "count", lost)
-	}
-	if len(p.Records) > 0 {
-		delete(l.faults.fetch[s.inlet.topic], s.partition)
-	}
 }
