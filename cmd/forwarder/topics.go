@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kafka-redrive/redrive/internal/app"
+	"github.com/kafka-redrive/redrive/internal/issue"
 	"github.com/kafka-redrive/redrive/internal/kafka"
 )
 
@@ -47,7 +48,7 @@ errors that apply leaves alone; 1 no broker answered.`,
 			if err != nil {
 				return err
 			}
-			if plan.Changed() || hasErrors(plan) {
+			if plan.Changed() || hasErrors(plan.Problems()) {
 				return errDrift
 			}
 			return nil
@@ -97,11 +98,13 @@ is missing; 3 errors are left that need a decision of yours.`,
 			if plan == nil {
 				return err
 			}
-			answer.Problems = append(answer.Problems, plan.Problems()...)
+			// Who applies is seldom the user of the forwarder, whose rights plan asks for.
+			left := slices.DeleteFunc(plan.Problems(), func(p kafka.Problem) bool { return p.Code == issue.ACLMissing })
+			answer.Problems = append(answer.Problems, left...)
 			if printErr := c.printApplied(answer, len(plan.Topics)); printErr != nil {
 				return printErr
 			}
-			if err == nil && hasErrors(plan) {
+			if err == nil && hasErrors(left) {
 				return errDrift
 			}
 			return err
@@ -127,7 +130,7 @@ func (c *cli) printApplied(answer applied, topics int) error {
 		fmt.Fprintf(&b, "Nothing that apply can do for %d topics.\n", topics)
 	}
 	for _, p := range answer.Problems {
-		fmt.Fprintf(&b, "\n%s %s: %s\n  %s\n  remedy: %s\n", p.Severity, p.Topic, p.Rule, p.Message, p.Remedy)
+		b.WriteString("\n" + p.Text())
 	}
 	return c.print(b.Bytes())
 }
@@ -147,6 +150,6 @@ func (c *cli) printPlan(plan *kafka.Plan) error {
 	return c.print(b.Bytes())
 }
 
-func hasErrors(plan *kafka.Plan) bool {
-	return slices.ContainsFunc(plan.Problems(), func(p kafka.Problem) bool { return p.Severity == kafka.SeverityError })
+func hasErrors(problems []kafka.Problem) bool {
+	return slices.ContainsFunc(problems, func(p kafka.Problem) bool { return p.Severity == issue.SeverityError })
 }

@@ -34,7 +34,7 @@ func (r *rig) deleteTopic(topic string) {
 func TestADecisionIsTakenWithoutARestart(t *testing.T) {
 	simulate(t, []tiers.Tier{{Name: "10s", Delay: 10 * time.Second}}, func(t *testing.T, r *rig) {
 		for p := range partitions {
-			r.produceTo("orders.retry.10s", int32(p), 10)
+			r.produceTo(int32(p), 10)
 		}
 		r.deleteRecords("orders.retry.10s", 0, 3)
 		r.deleteRecords("orders.retry.10s", 1, 3)

@@ -66,7 +66,8 @@ type Progress struct {
 type Found struct {
 	// Records are in the order in which they are forwarded.
 	Records []Waiting `json:"records"`
-	// Complete says that everything was searched: Query.Limit was not reached.
+	// Complete says that everything was searched: nothing went wrong, and
+	// Query.Limit was not reached.
 	Complete bool `json:"complete"`
 	// Read is how many offsets were read.
 	Read int64 `json:"read"`
@@ -84,16 +85,15 @@ const searchIdle = 30 * time.Second
 // finished above the commit. What was forwarded in the last moments, and is not
 // committed yet, is found as well. It keeps no more in memory than what is on
 // its way from the brokers and what it found, tells progress after each fetch,
-// and changes nothing. An error means that the search is not complete.
+// and changes nothing. An error means that the search is not complete; what was
+// found by then comes with it, if it began at all.
 func (o *Operator) Find(ctx context.Context, q Query, progress func(Progress)) (*Found, error) {
 	s, err := o.search(ctx, q)
 	if err != nil {
 		return nil, err
 	}
 	if len(s.left) > 0 {
-		if err := s.read(ctx, progress); err != nil {
-			return nil, err
-		}
+		err = s.read(ctx, progress)
 	}
 	f := &s.found
 	f.Complete = len(s.left) == 0
@@ -101,7 +101,7 @@ func (o *Operator) Find(ctx context.Context, q Query, progress func(Progress)) (
 	slices.SortFunc(f.Records, func(a, b Waiting) int {
 		return cmp.Or(a.Until.Compare(b.Until), cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Offset, b.Offset))
 	})
-	return f, nil
+	return f, err
 }
 
 // search is one Find under way.
@@ -188,8 +188,8 @@ func (s *search) read(ctx context.Context, progress func(Progress)) error {
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		// The end of a transaction may be the last thing before the end.
 		kgo.KeepControlRecords(),
-		kgo.FetchMaxBytes(8<<20),
-		kgo.FetchMaxPartitionBytes(1<<20),
+		kgo.FetchMaxBytes(2<<20),
+		kgo.FetchMaxPartitionBytes(256<<10),
 		// One broker after the other, so that the memory is that of one answer.
 		kgo.MaxConcurrentFetches(1),
 	)...)
@@ -244,7 +244,7 @@ func (s *search) stuck(cause error) error {
 	}
 	for _, partitions := range s.left {
 		for _, p := range partitions {
-			return fmt.Errorf("nothing was read for %v, and %s is read up to offset %d of %d only", searchIdle, &p.row, p.at, p.end)
+			return fmt.Errorf("nothing came for %v, perhaps because of a transaction that is open, and %s is read up to offset %d of %d only", searchIdle, &p.row, p.at, p.end)
 		}
 	}
 	return cause

@@ -257,8 +257,44 @@ func TestASearchTellsHowFarItIsAndEndsWithItsContext(t *testing.T) {
 		if len(seen) < 2 {
 			t.Errorf("progress was told %d times", len(seen))
 		}
-		if _, err := o.Find(ctx, Query{MessageID: "x", Limit: 1}, func(Progress) { cancel() }); !errors.Is(err, context.Canceled) {
-			t.Errorf("a search that was interrupted ended with %v", err)
+		found, err := o.Find(ctx, Query{Key: []byte("k1"), Limit: 100}, func(Progress) { cancel() })
+		if !errors.Is(err, context.Canceled) || found.Complete {
+			t.Errorf("a search that was interrupted ended with %+v and %v", found, err)
+		}
+	})
+}
+
+// A record that was rolled back may be the last before a transaction that is
+// open: nobody can be shown anything there, and the search does not wait for ever.
+func TestASearchThatIsHeldUpTellsWhatItFound(t *testing.T) {
+	simulate(t, oneTier(), func(t *testing.T, r *rig) {
+		const topic = "orders.retry.10s"
+		r.put(topic, "k")
+		begin := func(id string) *kgo.Client {
+			t.Helper()
+			client, err := kgo.NewClient(kgo.SeedBrokers(r.kafka.Brokers()...), kgo.Dialer(r.kafka.Dial),
+				kgo.TransactionalID(id), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(client.Close)
+			err = client.BeginTransaction()
+			if err == nil {
+				err = client.ProduceSync(t.Context(), &kgo.Record{Topic: topic, Key: []byte("k")}).FirstErr()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			return client
+		}
+		first := begin("a")
+		begin("b")
+		if err := first.EndTransaction(t.Context(), kgo.TryAbort); err != nil {
+			t.Fatal(err)
+		}
+		found, err := r.operator().Find(t.Context(), Query{Key: []byte("k"), Limit: 10}, func(Progress) {})
+		if err == nil || len(found.Records) != 1 || found.Complete {
+			t.Errorf("%+v %v", found, err)
 		}
 	})
 }

@@ -12,7 +12,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kafka-redrive/redrive/internal/kafka"
@@ -116,6 +118,7 @@ type Forwarder struct {
 	ladders  []*route          // one for each of Options.Topics
 	outlets  []*outlet
 	producer *kgo.Client
+	next     bool           // the protocol of KIP-848 is wanted and spoken
 	solo     *kgo.Client    // for records that are judged alone, see freeze
 	gzip     kgo.Compressor // what solo compresses with: every client can read it
 	admin    *kadm.Client
@@ -253,7 +256,7 @@ func (f *Forwarder) consumerOpts() []kgo.Opt {
 		kgo.OnPartitionsRevoked(f.onRevoked),
 		kgo.OnPartitionsLost(f.onLost),
 	}
-	if f.opts.GroupProtocol == "consumer" {
+	if f.next {
 		opts = append(opts, kgo.Balancers(kgo.StickyBalancer()), kgo.ServerSideBalancer())
 	} else {
 		opts = append(opts, kgo.Balancers(kgo.CooperativeStickyBalancer()))
@@ -342,7 +345,24 @@ func (f *Forwarder) learn(ctx context.Context) error {
 	}
 	f.learnRules(ctx)
 	f.findRetired(ctx)
+	f.next = f.opts.GroupProtocol == "consumer" && f.speaksNext(ctx)
 	return ctx.Err()
+}
+
+// speaksNext asks a broker whether it knows the protocol of KIP-848 in a version
+// that is not a preview. Without it the client would fall back to a protocol in
+// which every change of the group stops all of its members.
+func (f *Forwarder) speaksNext(ctx context.Context) bool {
+	versions, err := f.admin.ApiVersions(ctx)
+	if err == nil {
+		for _, v := range versions {
+			if latest, ok := v.KeyMaxVersion(int16(kmsg.ConsumerGroupHeartbeat)); ok && latest >= 1 {
+				return true
+			}
+		}
+	}
+	f.log.WarnContext(ctx, "the brokers do not speak the group protocol consumer, classic is used", "err", err)
+	return false
 }
 
 // rulesInterval is how old what is known of the topics' settings may be.
@@ -412,11 +432,33 @@ func (f *Forwarder) drain(work context.Context) {
 	left := make(chan struct{})
 	go func() {
 		defer close(left)
+		member, _ := f.consumer.GroupMetadata()
 		f.consumer.CloseAllowingRebalance()
+		f.releaseInstance(ctx, member)
 	}()
 	select {
 	case <-left:
 	case <-ctx.Done():
 		f.log.WarnContext(ctx, "the group was not left in time; its partitions move when the session ends")
+	}
+}
+
+// releaseInstance says that a static member of the protocol of KIP-848 leaves for
+// a moment, so that the next process with its instance id need not wait for the
+// end of the session. The client says so without the instance id, which brokers
+// refuse. It is sent after the last heartbeat. Not to be heard costs that wait.
+func (f *Forwarder) releaseInstance(ctx context.Context, member string) {
+	if !f.next || f.opts.InstanceID == "" || member == "" {
+		return
+	}
+	const leavesForAMoment = -2
+	req := kmsg.NewPtrConsumerGroupHeartbeatRequest()
+	req.Group, req.MemberID, req.MemberEpoch, req.InstanceID = f.opts.Group, member, leavesForAMoment, &f.opts.InstanceID
+	resp, err := req.RequestWith(ctx, f.producer)
+	if err == nil {
+		err = kerr.ErrorForCode(resp.ErrorCode)
+	}
+	if err != nil && !errors.Is(err, kerr.UnknownMemberID) {
+		f.log.WarnContext(ctx, "the instance id was not released; the next process with it waits for the end of the session", "err", err)
 	}
 }

@@ -22,15 +22,17 @@ const (
 
 // freeze is the state of a source after a produce error: what failed is sent
 // again in probes, in order, and each probe waits for the one before. A probe
-// that passes doubles the next one, a probe that fails halves it, down to one
-// record that is sent by a producer of its own and alone on its partition. Only
-// then is an error known to be that record's: until then it may be that of any
-// record in the same batch, also one of another source.
+// that passes doubles the next one. Of a probe that fails, half is sent again, and
+// half of that, down to one record that is sent by a producer of its own and
+// alone on its partition. Only then is an error known to be that record's: until
+// then it may be that of any record in the same batch, also one of another source.
 type freeze struct {
 	failed  []*held // to be sent again; sorted by probe
 	probes  int     // of them under way
+	sent    int     // how many the probe under way began with
 	size    int     // of the next probe; 0: not decided
-	bad     bool    // a record of the probe under way failed
+	bad     int     // how many records of the probe under way failed
+	suspect int     // so many at the head of failed hold one that is refused
 	fault   error   // the last error
 	since   time.Time
 	backoff time.Duration
@@ -57,7 +59,8 @@ func (s *source) refused(l *loop, h *held, err error) {
 	if isMissing(err) {
 		l.f.counts.Kick()
 	}
-	s.freeze.fault, s.freeze.bad = err, true
+	s.freeze.fault = err
+	s.freeze.bad++
 	s.freeze.failed = append(s.freeze.failed, h)
 	switch {
 	case !r.alone && class != kafka.Transient:
@@ -107,8 +110,11 @@ func (s *source) probe(l *loop) {
 			z.size = max(1, min(maxFirstProbe, len(z.failed)/2))
 		}
 	}
-	n := 0
-	for n < min(z.size, len(z.failed)) {
+	n, size := 0, z.size
+	if z.suspect > 0 {
+		size = max(1, z.suspect/2)
+	}
+	for n < min(size, len(z.failed)) {
 		r := &z.failed[n].Value
 		r.target = nil // The partition count may have changed.
 		if n > 0 && (r.solo || !s.mayGo(l, r)) {
@@ -130,7 +136,7 @@ func (s *source) probe(l *loop) {
 	}
 	probe := slices.Clone(z.failed[:n])
 	z.failed = slices.Delete(z.failed, 0, n)
-	z.probes, z.bad = n, false
+	z.probes, z.bad, z.sent = n, 0, n
 	l.setAlarm(s, time.Time{})
 	for _, h := range probe {
 		h.Value.probe = true
@@ -169,8 +175,19 @@ func (s *source) probed(l *loop) {
 		return
 	}
 	switch {
-	case z.bad:
+	case z.bad > 0 && z.sent > 1:
+		// Those that were refused are the first of what failed again.
+		z.suspect = z.bad
+	case z.bad > 0:
+		z.suspect = 0
 		z.size = max(1, z.size/2)
+		if len(z.failed) > 0 && z.failed[0].Value.cause != nil {
+			z.size = max(z.size, maxFirstProbe/2) // It was found; its neighbours are innocent.
+		}
+	case z.suspect > z.sent:
+		z.suspect -= z.sent
+	case z.suspect > 0:
+		z.suspect = 0
 	case len(z.failed) > 0:
 		z.size *= 2
 		z.backoff, z.retryAt = 0, time.Time{}

@@ -99,10 +99,10 @@ func TestAPointerLetterStandsForWhatEvenTheDeadLettersRefuse(t *testing.T) {
 		r.limit("orders.dlt", 10_000)
 		large := randomBytes(20_000)
 		f, _ := r.start()
-		r.produceTo("orders.retry.10s", 0, 10)
+		r.produceTo(0, 10)
 		r.produce("orders.retry.10s", 1, func(_ int, rec *kgo.Record) { rec.Value = large })
 		for p := range partitions {
-			r.produceTo("orders.retry.10s", int32(p), 10)
+			r.produceTo(int32(p), 10)
 		}
 		r.await(time.Minute, "orders", 50)
 		pointers := r.await(time.Minute, "orders.dlt", 1)

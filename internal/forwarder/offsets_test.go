@@ -81,31 +81,31 @@ func TestTheStateOfAPartitionIsToldWithItsFigures(t *testing.T) {
 			PartitionOffsets{Commit: -1, State: StateNew},
 		},
 		"records and a group that is plainly new": {
-			func(r *rig) { r.produceTo(topic, 0, 10) },
+			func(r *rig) { r.produceTo(0, 10) },
 			PartitionOffsets{Commit: -1, End: 10, Lag: 10, State: StateNew},
 		},
 		"the commit is in the topic": {
-			func(r *rig) { r.produceTo(topic, 0, 10); r.commitAt(testGroup, 4, nil) },
+			func(r *rig) { r.produceTo(0, 10); r.commitAt(testGroup, 4, nil) },
 			PartitionOffsets{Commit: 4, End: 10, Lag: 6, State: StateOK},
 		},
 		"some above the commit are finished": {func(r *rig) {
-			r.produceTo(topic, 0, 10)
+			r.produceTo(0, 10)
 			r.commitAt(testGroup, 2, ordering.Ranges{{From: 3, To: 5}, {From: 7, To: 8}})
 		}, PartitionOffsets{Commit: 2, End: 10, Lag: 5, Finished: 3, State: StateOK}},
 		"the commit is gone": {
-			func(r *rig) { r.produceTo(topic, 0, 10); r.trim(0, 3) },
+			func(r *rig) { r.produceTo(0, 10); r.trim(0, 3) },
 			PartitionOffsets{Start: 3, Commit: -1, End: 10, Lag: 7, State: "offset-missing"},
 		},
 		"another group has a commit": {
-			func(r *rig) { r.produceTo(topic, 0, 10); r.commitAt("redrive-forwader", 1, nil) },
+			func(r *rig) { r.produceTo(0, 10); r.commitAt("redrive-forwader", 1, nil) },
 			PartitionOffsets{Commit: -1, End: 10, Lag: 10, State: "offset-missing"},
 		},
 		"the commit is below the topic": {
-			func(r *rig) { r.produceTo(topic, 0, 10); r.commitAt(testGroup, 1, nil); r.trim(0, 5) },
+			func(r *rig) { r.produceTo(0, 10); r.commitAt(testGroup, 1, nil); r.trim(0, 5) },
 			PartitionOffsets{Start: 5, Commit: 1, End: 10, Lag: 5, State: "offset-out-of-range"},
 		},
 		"the commit is above the topic": {
-			func(r *rig) { r.produceTo(topic, 0, 10); r.commitAt(testGroup, 99, nil) },
+			func(r *rig) { r.produceTo(0, 10); r.commitAt(testGroup, 99, nil) },
 			PartitionOffsets{Commit: 99, End: 10, Lag: 10, State: "offset-out-of-range"},
 		},
 	} {
@@ -220,7 +220,7 @@ func TestAGroupWithoutMembersIsSetAtOnce(t *testing.T) {
 	simulate(t, oneTier(), func(t *testing.T, r *rig) {
 		const topic = "orders.retry.10s"
 		for p := range int32(2) {
-			r.produceTo(topic, p, 10)
+			r.produceTo(p, 10)
 			r.trim(p, 3)
 		}
 		o := r.operator()
@@ -252,7 +252,7 @@ func TestAGroupWithoutMembersIsSetAtOnce(t *testing.T) {
 func TestAPositionOutsideOfThePartitionIsRefused(t *testing.T) {
 	simulate(t, oneTier(), func(t *testing.T, r *rig) {
 		const topic = "orders.retry.10s"
-		r.produceTo(topic, 0, 10)
+		r.produceTo(0, 10)
 		r.trim(0, 3)
 		for at, ok := range map[int64]bool{2: false, 3: true, 10: true, 11: false} {
 			_, err := r.operator().PlanOffsets(t.Context(), topic, []int32{0}, Position{kind: atOffset, offset: at})
@@ -264,7 +264,7 @@ func TestAPositionOutsideOfThePartitionIsRefused(t *testing.T) {
 			t.Error("a partition that is not there is taken")
 		}
 		time.Sleep(time.Hour)
-		r.produceTo(topic, 0, 5)
+		r.produceTo(0, 5)
 		changes, err := r.operator().PlanOffsets(t.Context(), topic, []int32{0}, Position{kind: atTime, time: time.Now().Add(-time.Minute)})
 		if err != nil || changes[0].To != 10 {
 			t.Errorf("by time: %+v %v", changes, err)
@@ -299,7 +299,7 @@ func TestADecisionThatNobodyTakesIsWithdrawn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			simulate(t, oneTier(), func(t *testing.T, r *rig) {
 				const topic = "orders.retry.10s"
-				r.produceTo(topic, 0, 10)
+				r.produceTo(0, 10)
 				r.trim(0, 3)
 				r.bystander()
 				o := r.operator()
@@ -341,7 +341,7 @@ func TestADecisionThatNobodyTakesIsWithdrawn(t *testing.T) {
 func TestAPartitionThatIsWellIsLeftToItsForwarder(t *testing.T) {
 	simulate(t, []tiers.Tier{{Name: "10s", Delay: time.Hour}}, func(t *testing.T, r *rig) {
 		const topic = "orders.retry.10s"
-		r.produceTo(topic, 0, 10)
+		r.produceTo(0, 10)
 		r.start()
 		testkit.WaitFor(t, time.Minute, "the start committed", func(context.Context) error {
 			if row := r.positions(topic, 0); row.Commit != 0 {
@@ -383,10 +383,10 @@ func TestARunningForwarderTakesTheDecision(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			simulate(t, oneTier(), func(t *testing.T, r *rig) {
-				r.produceTo(topic, 0, 10)
+				r.produceTo(0, 10)
 				test.prepare(r)
 				f, _ := r.start()
-				r.produceTo(topic, 1, 10)
+				r.produceTo(1, 10)
 				r.await(time.Minute, "orders", 10)
 				o := r.operator()
 				changes, err := o.PlanOffsets(t.Context(), topic, nil, test.to)
@@ -401,7 +401,7 @@ func TestARunningForwarderTakesTheDecision(t *testing.T) {
 					t.Errorf("it took %v", took)
 				}
 				got := r.await(time.Minute, "orders", 10+test.want)
-				r.produceTo(topic, 0, 1)
+				r.produceTo(0, 1)
 				got = r.await(time.Minute, "orders", len(got)+1)
 				if n := ids(got, "partition")["0"]; n != test.want+1 {
 					t.Errorf("%d records of the partition on the origin, want %d", n, test.want+1)

@@ -62,7 +62,7 @@ func TestARateLimitIsThatOfTheWholeGroup(t *testing.T) {
 			simulate(t, []tiers.Tier{{Name: "10s", Delay: 10 * time.Second}}, func(t *testing.T, r *rig) {
 				const n, limit = 2000, 100
 				for p := range partitions {
-					r.produceTo("orders.retry.10s", int32(p), n/partitions)
+					r.produceTo(int32(p), n/partitions)
 				}
 				time.Sleep(time.Minute)
 				r.opts.Topics[0].Paused = true

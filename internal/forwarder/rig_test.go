@@ -237,8 +237,9 @@ func (r *rig) refuse(req *kmsg.ProduceRequest, err *kerr.Error) kmsg.Response {
 	return resp
 }
 
-// produceTo writes n records to one partition, which they name in a header.
-func (r *rig) produceTo(topic string, partition int32, n int) {
+// produceTo writes n records to one partition of the tier of 10 s, which they name in
+// a header.
+func (r *rig) produceTo(partition int32, n int) {
 	r.t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(r.kafka.Brokers()...), kgo.Dialer(r.kafka.Dial),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()))
@@ -247,7 +248,7 @@ func (r *rig) produceTo(topic string, partition int32, n int) {
 	}
 	defer client.Close()
 	for i := range n {
-		rec := &kgo.Record{Topic: topic, Partition: partition, Key: []byte(strconv.Itoa(i)), Headers: []kgo.RecordHeader{
+		rec := &kgo.Record{Topic: "orders.retry.10s", Partition: partition, Key: []byte(strconv.Itoa(i)), Headers: []kgo.RecordHeader{
 			{Key: "partition", Value: []byte(strconv.Itoa(int(partition)))},
 		}}
 		if err := client.ProduceSync(r.t.Context(), rec).FirstErr(); err != nil {

@@ -189,11 +189,11 @@ func TestNoOffsetIsEverResetSilently(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			simulate(t, []tiers.Tier{{Name: "10s", Delay: 10 * time.Second}}, func(t *testing.T, r *rig) {
 				for p := range partitions {
-					r.produceTo("orders.retry.10s", int32(p), 10)
+					r.produceTo(int32(p), 10)
 				}
 				test.prepare(r)
 				f, _ := r.start()
-				r.produceTo("orders.retry.10s", 1, 10)
+				r.produceTo(1, 10)
 				time.Sleep(time.Minute)
 				var issues []issue.Code
 				for _, trouble := range f.Status().Troubles {

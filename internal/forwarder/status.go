@@ -55,6 +55,9 @@ type faults struct {
 	fetch    map[string]map[int32]fault
 	remade   map[string]time.Time // when topics were found deleted and made again
 	reported map[string]time.Time
+
+	// When the instance id was found in use, first and last.
+	unreleasedSince, unreleasedAt time.Time
 }
 
 // fault is an error that came with a poll.
@@ -282,6 +285,10 @@ func (l *loop) fetchFailed(topic string, partition int32, s *source, err error) 
 		l.f.log.Error("this member is fenced: another process has its instance id",
 			"instance_id", l.f.opts.InstanceID, "remedy", "give each process an instance id of its own", "err", err)
 		l.fail(fmt.Errorf("another process of group %s runs with the instance id %q, give each its own: %w", l.f.opts.Group, l.f.opts.InstanceID, err))
+	case errors.Is(err, kerr.UnreleasedInstanceID) && l.unreleased():
+		l.f.log.Error("another process has this member's instance id and keeps it",
+			"instance_id", l.f.opts.InstanceID, "remedy", "give each process an instance id of its own", "err", err)
+		l.fail(fmt.Errorf("another process of group %s runs with the instance id %q, give each its own: %w", l.f.opts.Group, l.f.opts.InstanceID, err))
 	case errors.As(err, &session):
 		l.faults.group = fault{err, l.now}
 		l.report("group", "the group can not be joined, it is tried again", "err", err)
@@ -306,6 +313,17 @@ func (l *loop) fetchFailed(topic string, partition int32, s *source, err error) 
 			l.rest(s)
 		}
 	}
+}
+
+// unreleased notes that the instance id is in use, and tells whether that is so
+// for longer than the session of a process that died with it.
+func (l *loop) unreleased() bool {
+	f := &l.faults
+	if l.now.Sub(f.unreleasedAt) > 2*faultLasts {
+		f.unreleasedSince = l.now
+	}
+	f.unreleasedAt = l.now
+	return l.now.Sub(f.unreleasedSince) > l.f.opts.SessionTimeout+faultLasts
 }
 
 // report warns at most every half minute of one thing.

@@ -5,10 +5,11 @@
 // The model is small. [Options] becomes the connection options of every client.
 // [Classify] puts any error into one of four classes, and the class alone decides
 // what happens next: wait, give up on the one record, end the process, or leave
-// quietly. [Partitioner] is a pure function of key bytes. [Partitions] is a cache
-// of partition counts. [MakePlan] compares the topics of a [Ladder], and whatever
-// else forwarding depends on, with what Redrive needs of them, tells each problem by
-// its code of package issue, and [Plan.Apply] makes up the difference.
+// quietly; [Explain] tells people what it means and what to do. [Partitioner] is a
+// pure function of key bytes. [Partitions] is a cache of partition counts.
+// [MakePlan] compares the topics of a [Ladder], and whatever else forwarding depends
+// on, with what Redrive needs of them, tells each problem by its code of package
+// issue, and [Plan.Apply] makes up the difference.
 //
 // The package promises that no topic is ever created by accident (no request of
 // it allows automatic creation), that apply never deletes, shrinks or narrows
