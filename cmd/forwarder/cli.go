@@ -22,6 +22,7 @@ const (
 	exitFailure = 1
 	exitUsage   = 2 // Usage or configuration; nothing was done.
 	exitDrift   = 3
+	exitNothing = 4 // Nothing was found.
 )
 
 // process is what a command line sees of the process it runs in.
@@ -30,10 +31,16 @@ type process struct {
 	environ []string
 	stdout  io.Writer // data
 	stderr  io.Writer // talk
+	// hangup begins to take the requests to reload, one for each value. Nil: there
+	// are none.
+	hangup func() <-chan struct{}
 }
 
 // errDrift ends a command that has said already what differs.
 var errDrift = errors.New("drift found")
+
+// errNothing ends a command that has said already that nothing was found.
+var errNothing = errors.New("nothing found")
 
 // usageError is a command line that can not be understood.
 type usageError struct {
@@ -92,6 +99,8 @@ func (c *cli) code(err error) int {
 		return exitOK
 	case errors.Is(err, errDrift):
 		return exitDrift
+	case errors.Is(err, errNothing):
+		return exitNothing
 	case errors.As(err, &usage):
 		c.talk("forwarder: %v\nSee %s --help.\n", usage, usage.command)
 		return exitUsage
@@ -137,7 +146,8 @@ Configuration, later wins: defaults, the file, REDRIVE_* environment variables
 (REDRIVE_KAFKA_BROKERS for kafka.brokers), flags. Topics are set in the file only.
 
 Exit codes: 0 done, or stopped as asked; 1 failure; 2 usage or configuration,
-nothing was done; 3 topics are not as they should be; 130 interrupted twice.`,
+nothing was done; 3 topics are not as they should be; 4 nothing was found; 130
+interrupted twice.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
@@ -150,7 +160,7 @@ nothing was done; 3 topics are not as they should be; 130 interrupted twice.`,
 	for _, s := range settings() {
 		flags.String(s.flag, "", s.usage+" ("+s.path+")")
 	}
-	root.AddCommand(c.runCommand(), c.validateCommand(), c.topicsCommand(), c.configCommand(), c.versionCommand())
+	root.AddCommand(c.runCommand(), c.validateCommand(), c.topicsCommand(), c.offsetsCommand(), c.findCommand(), c.configCommand(), c.versionCommand())
 	for _, cmd := range append(root.Commands(), root) {
 		strict(cmd)
 	}

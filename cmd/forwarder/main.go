@@ -35,5 +35,23 @@ func mainCode() int {
 		environ: os.Environ(),
 		stdout:  os.Stdout,
 		stderr:  os.Stderr,
+		hangup:  hangup,
 	})
+}
+
+// hangup makes each SIGHUP a value of the channel; one that comes while the last
+// was not taken adds nothing. Until it is called the signal ends the process, as
+// it should a command whose terminal is gone.
+func hangup() <-chan struct{} {
+	signals, hangups := make(chan os.Signal, 1), make(chan struct{}, 1)
+	signal.Notify(signals, syscall.SIGHUP)
+	go func() {
+		for range signals {
+			select {
+			case hangups <- struct{}{}:
+			default:
+			}
+		}
+	}()
+	return hangups
 }

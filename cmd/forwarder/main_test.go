@@ -345,7 +345,8 @@ func metricNames() []string {
 		"redrive_forward_lateness_seconds", "redrive_overdue_records", "redrive_next_due_timestamp_seconds", "redrive_held_records",
 		"redrive_held_bytes", "redrive_in_flight_age_seconds", "redrive_in_flight_records", "redrive_assigned_partitions",
 		"redrive_paused_partitions", "redrive_frozen_partitions", "redrive_records_lost_total", "redrive_commit_errors_total",
-		"redrive_rebalances_total",
+		"redrive_rebalances_total", "redrive_config_reload_successful", "redrive_config_last_reload_success_timestamp_seconds",
+		"redrive_config_hash",
 	}
 }
 
@@ -399,6 +400,15 @@ func TestRunForwardsShowsItselfAndStopsWithZero(t *testing.T) {
 			t.Errorf("no metric %s", name)
 		}
 	}
+	operating, err := os.ReadFile("../../docs/operating.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, match := range regexp.MustCompile(`(?m)^# TYPE (redrive_\w+) `).FindAllStringSubmatch(metrics, -1) {
+		if !bytes.Contains(operating, []byte("`"+match[1])) {
+			t.Errorf("docs/operating.md does not know %s", match[1])
+		}
+	}
 	problems, err := promlint.New(strings.NewReader(metrics)).Lint()
 	if err != nil {
 		t.Fatal(err)
@@ -427,6 +437,56 @@ func TestRunForwardsShowsItselfAndStopsWithZero(t *testing.T) {
 		if !json.Valid([]byte(line)) {
 			t.Errorf("a log line is not JSON: %s", line)
 		}
+	}
+}
+
+// TestAHangupReloadsTheConfiguration runs the binary, as signals are for processes.
+func TestAHangupReloadsTheConfiguration(t *testing.T) {
+	c := cluster(t)
+	if err := c.CreateTopic("orders", 1, nil); err != nil {
+		t.Fatal(err)
+	}
+	text := fmt.Sprintf("kafka: {brokers: [%q]}\nforwarder: {reloadInterval: 0s}\nlogging: {level: info}\ntopics:\n  - {origin: orders, tiers: [1m]}\n", c.ListenAddrs()[0])
+	path := file(t, text)
+	if got := execIn(t, nil, "topics", "apply", "-c", path); got.code != exitOK {
+		t.Fatal(got)
+	}
+	log := &lockedBuffer{}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "run", "-c", path, "--admin-address", "127.0.0.1:0")
+	cmd.Env = append(os.Environ(), asForwarder+"=1")
+	cmd.Stderr = log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	signal := func(s os.Signal) {
+		t.Helper()
+		if err := cmd.Process.Signal(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	logged := func(what string) {
+		t.Helper()
+		testkit.WaitFor(t, 20*time.Second, what+" in the log", func(context.Context) error {
+			if !strings.Contains(log.String(), what) {
+				return errors.New(log.String())
+			}
+			return nil
+		})
+	}
+	awaitAssigned(t, adminAddress(t, log), 2)
+	for _, test := range []struct{ text, logged string }{
+		{strings.Replace(text, "level: info", "level: debug", 1), `"msg":"configuration reloaded"`},
+		{"nonsense: true\n" + text, `"problem":"` + path + `:1:1: nonsense: unknown key`},
+	} {
+		if err := os.WriteFile(path, []byte(test.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		signal(syscall.SIGHUP)
+		logged(test.logged)
+	}
+	signal(syscall.SIGTERM)
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("stop after reloads: %v\n%s", err, log)
 	}
 }
 

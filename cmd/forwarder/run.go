@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kafka-redrive/redrive/internal/app"
+	"github.com/kafka-redrive/redrive/internal/config"
 )
 
 func (c *cli) runCommand() *cobra.Command {
@@ -18,7 +19,11 @@ commits and leaves the group, within forwarder.shutdownTimeout. A second signal
 ends it at once: what was in flight may be sent again by the next run.
 
 It waits while no broker answers. It does not start while topics are missing, or
-kept in a way that loses records: forwarder topics plan shows how they differ.
+kept in a way that loses records: forwarder topics plan shows how they differ. It
+looks at them again every minute.
+
+It loads the configuration anew on SIGHUP and when the file has changed, and tells
+what needs a restart. One that is wrong changes nothing.
 
 Probes and metrics are at forwarder.admin.address: /livez, /readyz?verbose,
 /metrics. Logs go to standard error.`,
@@ -29,9 +34,13 @@ Probes and metrics are at forwarder.admin.address: /livez, /readyz?verbose,
 				return err
 			}
 			tuneMemory(int64(opts.Config.Forwarder.MaxHeldBytes), os.Getenv)
-			opts.Logger, err = app.NewLogger(c.stderr, opts.Config.Logging, isTerminal(c.stderr))
+			opts.Logger, opts.Level, err = app.NewLogger(c.stderr, opts.Config.Logging, isTerminal(c.stderr))
 			if err != nil {
 				return err
+			}
+			opts.Reload = func() (*config.Config, error) { return config.Load(c.source()) }
+			if c.hangup != nil {
+				opts.Hangup = c.hangup()
 			}
 			a, err := app.New(cmd.Context(), opts)
 			if err != nil {

@@ -8,6 +8,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/pprof"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -69,8 +71,19 @@ func (a *admin) stop() error {
 	return nil
 }
 
-// adminHandler serves the endpoints.
-func adminHandler(probes *probes, registry *prometheus.Registry) http.Handler {
+// onLoopback tells whether only this machine reaches the address.
+func onLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().IsLoopback()
+}
+
+// adminHandler serves the endpoints; those of the profiler, which show and cost
+// much, only where they are asked for.
+func adminHandler(probes *probes, registry *prometheus.Registry, profiler bool) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, r *http.Request) {
 		respond(w, r, probes.live(r.Context()))
@@ -84,9 +97,18 @@ func adminHandler(probes *probes, registry *prometheus.Registry) http.Handler {
 		MaxRequestsInFlight: 4,
 		Timeout:             10 * time.Second,
 	}))
+	index := "/livez\n/readyz?verbose\n/readyz?format=json\n/metrics\n"
+	if profiler {
+		index += "/debug/pprof/\n"
+		mux.HandleFunc("GET /debug/pprof/", pprof.Index) // It serves the named profiles as well.
+		mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	}
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		_, _ = io.WriteString(w, "/livez\n/readyz?verbose\n/readyz?format=json\n/metrics\n")
+		_, _ = io.WriteString(w, index)
 	})
 	return mux
 }

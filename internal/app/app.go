@@ -3,14 +3,19 @@
 //
 // The model: New builds what can fail without a broker, in a straight line, and
 // notes for each resource how it is undone. Run has two actors. One serves
-// probes and metrics over HTTP. The other waits for a broker, checks the topics,
-// makes the forwarder and runs it. When it ends, everything is undone in reverse
-// order, so that the probes answer until the last commit is made.
+// probes and metrics over HTTP. The other waits for a broker, checks the topics
+// and then runs three side by side: the runner, which runs one forwarder after the
+// other; the reloader, which loads the configuration when it is asked to or when
+// the file has changed, and has the runner begin anew where that needs it; and the
+// inspector, which holds the topics against the rules of the start once a minute.
+// When they end, everything is undone in reverse order, so that the probes answer
+// until the last commit is made.
 //
 // It promises that a forwarder never joins its group while the topics as they
-// are would lose records, that a broker which does not answer is waited for, and
-// that an end of the context of Run is a graceful stop. It refuses to read flags,
-// the environment or signals: that is the business of cmd.
+// are would lose records, that a broker which does not answer is waited for, that
+// a configuration that can not be used changes nothing, and that an end of the
+// context of Run is a graceful stop at any time. It refuses to read flags, the
+// environment or signals: that is the business of cmd.
 //
 // An App is run once. Plan and Apply stand alone.
 package app
@@ -29,6 +34,7 @@ import (
 
 	"github.com/kafka-redrive/redrive/internal/config"
 	"github.com/kafka-redrive/redrive/internal/forwarder"
+	"github.com/kafka-redrive/redrive/internal/kafka"
 )
 
 // Options say what is built.
@@ -42,12 +48,29 @@ type Options struct {
 	Build Build
 	// Logger receives what an operator should know. Nil: nothing is logged.
 	Logger *slog.Logger
+	// Level is the level of Logger, which a reload sets. Nil: it stays.
+	Level *slog.LevelVar
+	// Reload loads the configuration as it is by then, from the same places as
+	// Config. It is called when Hangup says so, and when the content of the file at
+	// ConfigPath has changed. Nil: the configuration stays.
+	Reload func() (*config.Config, error)
+	// Hangup asks for a reload with each value. Nil: only the file does.
+	Hangup <-chan struct{}
 }
 
 func (o Options) withDefaults() Options {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	if o.Level == nil {
+		o.Level = &slog.LevelVar{}
+	}
+	return o
+}
+
+// with are the options for another configuration.
+func (o Options) with(cfg *config.Config) Options {
+	o.Config = cfg
 	return o
 }
 
@@ -63,14 +86,18 @@ func (e *ConfigError) Unwrap() error { return e.Err }
 
 // App is a forwarder process. Make one with New, run it once.
 type App struct {
-	opts     Options
-	log      *slog.Logger
-	forward  forwarder.Options
-	registry *prometheus.Registry
-	client   *kgo.Client // for the start check and the probes
-	state    state
-	admin    *admin
-	undo     teardown
+	opts      Options
+	log       *slog.Logger
+	forward   forwarder.Options
+	registry  *prometheus.Registry
+	client    *kgo.Client // for the preflight and the probes
+	state     state
+	notices   notices
+	inspector *inspector
+	runner    *runner
+	reloader  *reloader // nil: the configuration stays
+	admin     *admin
+	undo      teardown
 }
 
 // New builds everything that needs no broker and listens on the admin address.
@@ -90,24 +117,49 @@ func New(ctx context.Context, opts Options) (_ *App, err error) {
 	if err != nil {
 		return nil, &ConfigError{err}
 	}
-	a.client, err = connect(opts)
+	a.client, err = connect(opts) //nolint:contextcheck // It reads files and asks nobody.
 	if err != nil {
 		return nil, &ConfigError{err}
 	}
 	a.undo.push("kafka client", func() error { a.client.Close(); return nil })
-	probes := &probes{state: &a.state, ping: func(ctx context.Context) error {
+	probes := &probes{state: &a.state, notices: &a.notices, ping: func(ctx context.Context) error {
 		// Twice, since a connection that had died unnoticed fails the first.
 		if ping(ctx, a.client) == nil {
 			return nil
 		}
 		return ping(ctx, a.client)
 	}}
-	a.admin, err = listen(ctx, opts.Config.Forwarder.Admin.Address, adminHandler(probes, a.registry))
+	a.registry.MustRegister(&issueCollector{probes})
+	a.watch()
+	a.admin, err = listen(ctx, opts.Config.Forwarder.Admin.Address, adminHandler(probes, a.registry, opts.Config.Forwarder.Admin.Pprof))
 	if err != nil {
 		return nil, err
 	}
 	a.undo.push("admin server", a.admin.stop)
 	return a, nil
+}
+
+// watch makes the actors that look after the forwarder.
+func (a *App) watch() {
+	a.inspector = &inspector{
+		log: a.log, notices: &a.notices,
+		plan: func(ctx context.Context, cfg *config.Config, known *kafka.Survey) (*kafka.Plan, error) {
+			return makePlan(ctx, a.client, a.opts.with(cfg), known)
+		},
+	}
+	a.runner = newRunner(&a.state, func(options forwarder.Options) (engine, error) { return forwarder.New(options) })
+	metrics := newReloadMetrics(a.registry, a.opts.Config)
+	if a.opts.Reload == nil {
+		return
+	}
+	a.reloader = &reloader{
+		log: a.log, load: a.opts.Reload, hangup: a.opts.Hangup, level: a.opts.Level,
+		fingerprint: func() (string, error) { return contentOf(a.opts.ConfigPath) },
+		inspector:   a.inspector, runner: a.runner, notices: &a.notices, metrics: metrics, current: a.opts.Config,
+		options: func(cfg *config.Config) (forwarder.Options, error) {
+			return forwarderOptions(a.opts.with(cfg), a.registry)
+		},
+	}
 }
 
 // AdminAddress is where probes and metrics are served, with the port that was
@@ -122,6 +174,10 @@ func (a *App) Run(ctx context.Context) error {
 	cfg := a.opts.Config
 	a.log.InfoContext(ctx, "starting", "version", a.opts.Build.Version, "group", cfg.Forwarder.Group,
 		"origins", len(cfg.Topics), "admin_address", a.AdminAddress())
+	if !onLoopback(a.AdminAddress()) {
+		a.log.WarnContext(ctx, "whoever reaches the admin address may read probes and metrics: they name topics, and nothing asks who it is",
+			"admin_address", a.AdminAddress(), "pprof", cfg.Forwarder.Admin.Pprof)
+	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(a.admin.serve)
 	group.Go(func() error {
@@ -147,27 +203,28 @@ func (a *App) work(ctx context.Context) error {
 	if err := a.check(ctx); err != nil || ctx.Err() != nil {
 		return err
 	}
-	f, err := forwarder.New(a.forward)
-	if err != nil {
-		return fmt.Errorf("make the forwarder: %w", err)
+	group, ctx := errgroup.WithContext(ctx)
+	// The runner ends with ctx, or with an error, which ends the others.
+	group.Go(func() error { return a.runner.run(ctx, a.forward) })
+	group.Go(func() error { a.inspector.run(ctx); return nil })
+	if a.reloader != nil {
+		group.Go(func() error { a.reloader.run(ctx); return nil })
 	}
-	a.state.run(f)
-	if err := f.Run(ctx); err != nil {
-		return fmt.Errorf("forward: %w", err)
-	}
-	return nil
+	return group.Wait()
 }
 
-// NewLogger makes the logger of a process. Terminal tells whether w is one, for
-// the format auto.
-func NewLogger(w io.Writer, settings config.Logging, terminal bool) (*slog.Logger, error) {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(settings.Level)); err != nil {
-		return nil, fmt.Errorf("logging level: %w", err)
+// NewLogger makes the logger of a process, and the level it goes by. Terminal
+// tells whether w is one, for the format auto.
+func NewLogger(w io.Writer, settings config.Logging, terminal bool) (*slog.Logger, *slog.LevelVar, error) {
+	initial, err := parseLevel(settings.Level)
+	if err != nil {
+		return nil, nil, err
 	}
+	level := &slog.LevelVar{}
+	level.Set(initial)
 	options := &slog.HandlerOptions{Level: level}
 	if settings.Format == "text" || settings.Format == "auto" && terminal {
-		return slog.New(slog.NewTextHandler(w, options)), nil
+		return slog.New(slog.NewTextHandler(w, options)), level, nil
 	}
 	// Levels in lower case, as everywhere else in our output.
 	options.ReplaceAttr = func(groups []string, attr slog.Attr) slog.Attr {
@@ -176,5 +233,13 @@ func NewLogger(w io.Writer, settings config.Logging, terminal bool) (*slog.Logge
 		}
 		return attr
 	}
-	return slog.New(slog.NewJSONHandler(w, options)), nil
+	return slog.New(slog.NewJSONHandler(w, options)), level, nil
+}
+
+func parseLevel(text string) (slog.Level, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(text)); err != nil {
+		return level, fmt.Errorf("logging level: %w", err)
+	}
+	return level, nil
 }

@@ -123,7 +123,7 @@ func TestStartIsRefusedWhereRecordsWouldBeLost(t *testing.T) {
 	}
 	var got []string
 	for _, p := range refused.Problems {
-		got = append(got, p.Topic+" "+string(p.Rule))
+		got = append(got, p.Topic+" "+string(p.Code))
 	}
 	if diff := cmp.Diff([]string{"orders.retry compacted", "orders.retry.1m retention-below-delay"}, got); diff != "" {
 		t.Errorf("reasons (-want +got):\n%s", diff)
@@ -137,14 +137,7 @@ func TestStartIsRefusedWhereRecordsWouldBeLost(t *testing.T) {
 	}
 }
 
-func TestMissingTopicsRefuseTheStartAMissingOriginDoesNot(t *testing.T) {
-	for role, want := range map[kafka.Role]bool{
-		kafka.RoleInbox: true, kafka.RoleTier: true, kafka.RoleDeadLetters: true, kafka.RoleReturn: false,
-	} {
-		if got := losesRecords(role, kafka.Problem{Rule: kafka.RuleTopicMissing}); got != want {
-			t.Errorf("missing %s: refused %v, want %v", role, got, want)
-		}
-	}
+func TestAMissingOriginDoesNotRefuseTheStart(t *testing.T) {
 	c := cluster(t)
 	create(t, c, fit(), "orders.retry", "orders.retry.1m", "orders.dlt")
 	a, stop := start(t, options(t, c.ListenAddrs()))
@@ -269,7 +262,7 @@ func TestLogsAreTextOnATerminalAndJSONElsewhere(t *testing.T) {
 		{"auto", true, false}, {"auto", false, true}, {"json", true, true}, {"text", false, false},
 	} {
 		var out bytes.Buffer
-		log, err := NewLogger(&out, config.Logging{Level: "warn", Format: test.format}, test.terminal)
+		log, level, err := NewLogger(&out, config.Logging{Level: "warn", Format: test.format}, test.terminal)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -279,6 +272,11 @@ func TestLogsAreTextOnATerminalAndJSONElsewhere(t *testing.T) {
 		isJSON := json.Unmarshal(out.Bytes(), &line) == nil
 		if isJSON != test.json || strings.Contains(out.String(), "not wanted") {
 			t.Errorf("%+v: %s", test, &out)
+		}
+		out.Reset()
+		level.Set(slog.LevelInfo)
+		if log.Info("wanted now"); !strings.Contains(out.String(), "wanted now") {
+			t.Errorf("%+v: the level can not be changed", test)
 		}
 		if isJSON && (line.Level != "warn" || line.Msg != "wanted") {
 			t.Errorf("%+v: %s", test, &out)
@@ -290,7 +288,7 @@ func TestEverySettingReachesItsOption(t *testing.T) {
 	opts := options(t, []string{"b1:9092"})
 	cfg := opts.Config
 	cfg.Kafka = config.Kafka{
-		Brokers: []string{"b1:9092"}, ClientID: "id",
+		Brokers: []string{"b1:9092"}, ClientID: "id", RackID: "rack",
 		TLS:  config.TLS{Enabled: true, CAFilepath: "ca", CertFilepath: "cert", KeyFilepath: "key", InsecureSkipTLSVerify: true, ServerName: "name"},
 		SASL: config.SASL{Enabled: true, Mechanism: "PLAIN", Username: "user", Password: "secret", PasswordFilepath: "file"},
 	}
@@ -304,31 +302,60 @@ func TestEverySettingReachesItsOption(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("kafka (-want +got):\n%s", diff)
 	}
+	if p := preflight(cfg); p.Group != cfg.Forwarder.Group || p.Principal != "User:user" {
+		t.Errorf("preflight: %+v", p)
+	}
+	cfg.Kafka.SASL = config.SASL{
+		Enabled: true, Mechanism: "OAUTHBEARER",
+		OAuth: config.OAuth{
+			Token: "token", TokenFilepath: "tokenfile", TokenEndpoint: "endpoint", ClientID: "client", ClientSecret: "hidden",
+			ClientSecretFilepath: "secretfile", Scope: "scope", Extensions: []config.Extension{{Key: "k", Value: "v"}},
+		},
+		AWSMSKIAM: config.AWSMSKIAM{AccessKey: "access", SecretKey: "hidden too", SessionToken: "session", Region: "region", UserAgent: "agent"},
+	}
+	wantSASL := &kafka.SASLOptions{
+		Mechanism: "OAUTHBEARER",
+		OAuth: kafka.OAuthOptions{
+			Token: "token", TokenFile: "tokenfile", TokenEndpoint: "endpoint", ClientID: "client", ClientSecret: "hidden",
+			ClientSecretFile: "secretfile", Scope: "scope", Extensions: map[string]string{"k": "v"},
+		},
+		AWS: kafka.AWSOptions{AccessKey: "access", SecretKey: "hidden too", SessionToken: "session", Region: "region", UserAgent: "agent"},
+	}
+	if diff := cmp.Diff(wantSASL, KafkaOptions(opts).SASL); diff != "" {
+		t.Errorf("sasl (-want +got):\n%s", diff)
+	}
+	if p := preflight(cfg).Principal; p != "" {
+		t.Errorf("the principal of a token is the brokers' to say, not %q", p)
+	}
 
 	cfg.Forwarder = config.Forwarder{
 		Group: "g", InstanceID: "i", SessionTimeout: 1, ShutdownTimeout: 2, CommitInterval: 3, MaxUncommitted: 4,
-		MaxHeldBytes: 5, MaxHeldBytesPerPartition: 6,
+		MaxHeldBytes: 5, MaxHeldBytesPerPartition: 6, GroupProtocol: "consumer",
 	}
 	topic := &cfg.Topics[0]
 	topic.MaxAttempts, topic.MaxDelay, topic.MaxHeldBytesPerPartition = 7, config.Duration(time.Hour), 8
+	topic.MaxDeliveries, topic.Paused, topic.RateLimit, topic.Partitioner = 9, true, 2.5, "crc32"
+	topic.Group = "billing"
 	topic.Tiers[0].Jitter = config.Duration(time.Second)
 	f, err := forwarderOptions(opts, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if f.Group != "g" || f.InstanceID != "i" || f.SessionTimeout != 1 || f.ShutdownTimeout != 2 || f.CommitInterval != 3 ||
+		f.GroupProtocol != "consumer" || f.RackID != "rack" || !f.Topics[0].Paused || f.Topics[0].RateLimit != 2.5 || f.Topics[0].Group != "billing" ||
 		f.MaxUncommitted != 4 || f.MaxHeldBytes != 5 || f.MaxHeldBytesPerPartition != 6 || f.Topics[0].MaxHeldBytesPerPartition != 8 {
 		t.Errorf("forwarder: %+v", f)
 	}
 	policy := f.Topics[0].Policy
-	if policy.MaxAttempts() != 7 || policy.MaxDelay() != time.Hour || policy.Tier(0).Delay != time.Minute || policy.Tier(0).Jitter != time.Second ||
+	if policy.MaxAttempts() != 7 || policy.MaxDeliveries() != 9 || policy.MaxDelay() != time.Hour || policy.Tier(0).Delay != time.Minute || policy.Tier(0).Jitter != time.Second ||
 		policy.Tier(0).Topic != "orders.retry.1m" || policy.Inbox() != "orders.retry" || policy.DeadLetters() != "orders.dlt" || policy.ReturnTo() != "orders" {
 		t.Errorf("policy: %+v", policy)
 	}
 	ladder := ladders(cfg)[0]
 	wantLadder := kafka.Ladder{
 		Origin: "orders", ReturnTo: "orders", Inbox: "orders.retry", DeadLetters: "orders.dlt",
-		Tiers: []kafka.Tier{{Name: "1m", Topic: "orders.retry.1m", Delay: time.Minute, Jitter: time.Second}},
+		Tiers:       []kafka.Tier{{Name: "1m", Topic: "orders.retry.1m", Delay: time.Minute, Jitter: time.Second}},
+		Partitioner: kafka.CRC32,
 	}
 	if diff := cmp.Diff(wantLadder, ladder); diff != "" {
 		t.Errorf("ladder (-want +got):\n%s", diff)
@@ -357,5 +384,87 @@ func TestRemediesNameTheFileAsAShellReadsIt(t *testing.T) {
 		plan := &kafka.Plan{Topics: []kafka.TopicPlan{{Problems: []kafka.Problem{{Remedy: "forwarder topics apply"}}}}}
 		completeRemedies(plan, path)
 		wantText(t, plan.Topics[0].Problems[0].Remedy, "forwarder topics apply -c "+want)
+	}
+}
+
+// reloadable is an app whose file is looked at ten times a second.
+func reloadable(t *testing.T, c *kfake.Cluster) (opts Options, write func(topics string)) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "topics.yaml")
+	write = func(topics string) {
+		t.Helper()
+		text := fmt.Sprintf("kafka: {brokers: [%q]}\nforwarder: {reloadInterval: 100ms, admin: {address: \"127.0.0.1:0\"}}\ntopics:\n%s\n", c.ListenAddrs()[0], topics)
+		if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("  - {origin: orders, tiers: [1m]}")
+	load := func() (*config.Config, error) { return config.Load(config.Source{Path: path}) }
+	cfg, err := load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Options{Config: cfg, ConfigPath: path, Build: ReadBuild("1.2.3"), Logger: testkit.Logger(t), Reload: load}, write
+}
+
+// awaitMetrics waits until all lines are among the metrics.
+func awaitMetrics(t *testing.T, a *App, lines ...string) {
+	t.Helper()
+	testkit.WaitFor(t, 20*time.Second, strings.Join(lines, " and "), func(ctx context.Context) error {
+		_, body, err := fetch(ctx, a, "/metrics")
+		for _, line := range lines {
+			if err == nil && !strings.Contains(body, line+"\n") {
+				err = errors.New("no " + line)
+			}
+		}
+		return err
+	})
+}
+
+func TestAChangedFileIsTakenUpInTheSameProcess(t *testing.T) {
+	c := cluster(t)
+	create(t, c, fit(), "orders", "orders.retry", "orders.retry.1m", "orders.retry.2m", "orders.dlt")
+	opts, write := reloadable(t, c)
+	a, stop := start(t, opts)
+	awaitReady(t, a)
+	awaitMetrics(t, a, `redrive_assigned_partitions{topic="orders.retry.1m"} 2`, "redrive_config_reload_successful 1")
+
+	write("  - {origin: orders, tiers: [2m]}")
+	awaitMetrics(t, a, `redrive_assigned_partitions{topic="orders.retry.2m"} 2`, `redrive_assigned_partitions{topic="orders.retry"} 2`)
+	write("  - {origin: orders, tiers: [3m]}")
+	awaitMetrics(t, a, "redrive_config_reload_successful 0", `redrive_issue{code="reload-failed",topic=""} 1`, `redrive_assigned_partitions{topic="orders.retry.2m"} 2`)
+	write("  - {origin: orders, tiers: [2m], paused: true}")
+	awaitMetrics(t, a, "redrive_config_reload_successful 1", `redrive_assigned_partitions{topic="orders.retry.2m"} 2`)
+	if code, body, err := fetch(t.Context(), a, "/readyz"); code != http.StatusOK || err != nil {
+		t.Errorf("readyz: %d %s %v", code, body, err)
+	}
+	if err := stop(); err != nil {
+		t.Errorf("stop: %v", err)
+	}
+}
+
+// The request to stop may come at any moment of a reload.
+func TestAStopDuringAReloadIsGraceful(t *testing.T) {
+	c := cluster(t)
+	create(t, c, fit(), "orders", "orders.retry", "orders.retry.1m", "orders.retry.2m", "orders.dlt")
+	for _, after := range []time.Duration{0, 10 * time.Millisecond, 100 * time.Millisecond} {
+		opts, write := reloadable(t, c)
+		hangup := make(chan struct{}, 1)
+		opts.Hangup = hangup
+		a, stop := start(t, opts)
+		awaitReady(t, a)
+		write("  - {origin: orders, tiers: [2m]}")
+		hangup <- struct{}{}
+		sleep(t.Context(), after)
+		began := time.Now()
+		if err := stop(); err != nil {
+			t.Errorf("after %v: stop: %v", after, err)
+		}
+		if took := time.Since(began); took > 6*time.Second {
+			t.Errorf("after %v: the stop took %v", after, took)
+		}
 	}
 }

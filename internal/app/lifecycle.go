@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-
-	"github.com/kafka-redrive/redrive/internal/forwarder"
 )
 
 // teardown is a stack of named steps that undo what was built.
@@ -36,15 +34,21 @@ func (t *teardown) run(log *slog.Logger) error {
 	return errors.Join(problems...)
 }
 
-// phase is how far the process is. It only goes forward:
+// phase is how far the process is:
 //
 //	starting -> running -> stopping -> stopped
-//	       `----------------^
+//	   |         |   ^         ^
+//	   |         v   |         |
+//	   |       reloading ------|
+//	   `-----------------------'
 type phase int
 
 const (
 	phaseStarting phase = iota
 	phaseRunning
+	// phaseReloading is running while one forwarder drains and before the next
+	// has begun.
+	phaseReloading
 	phaseStopping
 	phaseStopped
 )
@@ -58,14 +62,8 @@ type state struct {
 	doing string
 	// unreachable is why no broker answers a process that starts; nil once one did.
 	unreachable error
-	// forwarder is set with phaseRunning, and stays.
+	// forwarder is set with phaseRunning, and stays until the next one begins.
 	forwarder engine
-}
-
-// engine is what the probes ask of the forwarder.
-type engine interface {
-	// Status blocks while the loop does.
-	Status() forwarder.Status
 }
 
 // get is a consistent view.
@@ -75,6 +73,14 @@ func (s *state) get() (at phase, doing string, f engine, unreachable error) {
 	return s.at, s.doing, s.forwarder, s.unreachable
 }
 
+// engine is the forwarder that runs, nil before the first.
+func (s *state) engine() engine {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.forwarder
+}
+
+// enter goes on to stopping or stopped, from where nothing leads back.
 func (s *state) enter(p phase) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,9 +93,19 @@ func (s *state) starting(doing string, unreachable error) {
 	s.doing, s.unreachable = doing, unreachable
 }
 
+// run notes that a forwarder runs, the first or the next.
 func (s *state) run(e engine) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.at = max(s.at, phaseRunning)
-	s.forwarder = e
+	s.forwarder, s.unreachable = e, nil
+	if s.at < phaseStopping {
+		s.at = phaseRunning
+	}
+}
+
+// reload notes that the forwarder drains for another to take its place.
+func (s *state) reload() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.at = max(s.at, phaseReloading)
 }

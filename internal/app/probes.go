@@ -2,12 +2,15 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/kafka-redrive/redrive/internal/forwarder"
+	"github.com/kafka-redrive/redrive/internal/issue"
+	"github.com/kafka-redrive/redrive/internal/kafka"
 )
 
 const (
@@ -21,11 +24,11 @@ const (
 
 // report is the answer of a probe.
 type report struct {
-	OK       bool                `json:"ok"`
-	Checks   []check             `json:"checks"`
-	Issues   []forwarder.Trouble `json:"issues"`
-	Assigned int                 `json:"assigned"`
-	Topics   []topicReport       `json:"topics"`
+	OK       bool          `json:"ok"`
+	Checks   []check       `json:"checks"`
+	Issues   []finding     `json:"issues"`
+	Assigned int           `json:"assigned"`
+	Topics   []topicReport `json:"topics"`
 
 	name string
 }
@@ -62,9 +65,7 @@ func (r report) text() string {
 			fmt.Fprintf(&b, "[-]%s: %s\n", c.Name, c.Detail)
 		}
 	}
-	for _, issue := range r.Issues {
-		fmt.Fprintf(&b, "[-]%s: %s%s\n", issue.Issue, place(issue), oneLine(issue.Detail))
-	}
+	writeFindings(&b, r.Issues)
 	for _, t := range r.Topics {
 		fmt.Fprintf(&b, "%s: partitions %d, held %d, overdue %d, in flight %d", t.Topic, t.Assigned, t.HeldRecords, t.Overdue, t.InFlight)
 		if t.Paused > 0 {
@@ -86,34 +87,22 @@ func (r report) text() string {
 	return b.String()
 }
 
-func place(t forwarder.Trouble) string {
-	switch {
-	case t.Topic == "":
-		return ""
-	case t.Partition < 0:
-		return t.Topic + ": "
-	default:
-		return fmt.Sprintf("%s/%d: ", t.Topic, t.Partition)
-	}
-}
-
-// oneLine keeps a broker's text from looking like lines of ours.
-func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
-
 // probes answers the questions of whoever watches the process.
 type probes struct {
-	state *state
+	state   *state
+	notices *notices
 	// ping returns nil as soon as any broker answers.
 	ping func(ctx context.Context) error
 
 	mu sync.Mutex // guards the following
-	// asked is closed when the one question that is under way has its answer.
+	// asked is the one question that is under way, if one is.
 	asked *question
 }
 
 // question is one call of Status. A loop that is stuck is asked once, not once
 // for each probe.
 type question struct {
+	of     engine
 	done   chan struct{}
 	status forwarder.Status // valid once done is closed
 }
@@ -124,19 +113,27 @@ func (p *probes) live(ctx context.Context) report {
 	loop := check{Name: "loop", OK: true}
 	if at, _, f, _ := p.state.get(); f != nil && at == phaseRunning {
 		if _, ok := p.status(ctx, f); !ok {
-			loop.OK, loop.Detail = false, fmt.Sprintf("no answer for %v", loopTimeout)
+			loop.OK, loop.Detail = false, noAnswer()
 		}
 	}
-	return report{name: "livez", OK: loop.OK, Checks: []check{loop}, Issues: []forwarder.Trouble{}, Topics: []topicReport{}}
+	return report{name: "livez", OK: loop.OK, Checks: []check{loop}, Issues: []finding{}, Topics: []topicReport{}}
 }
 
-// ready says whether the process does its work: that a broker answers and the loop
-// runs. Issues of single partitions are told and change nothing: another instance
-// could not do better, and the rest flows.
-func (p *probes) ready(ctx context.Context) report {
-	r := report{name: "readyz", Issues: []forwarder.Trouble{}, Topics: []topicReport{}}
+func noAnswer() string { return fmt.Sprintf("no answer for %v", loopTimeout) }
+
+// view is what a look at the process shows.
+type view struct {
+	brokers, loop check
+	status        forwarder.Status
+	findings      []finding
+}
+
+// look asks the loop and the brokers. It takes as long as the slower of them, and
+// no longer than their limits.
+func (p *probes) look(ctx context.Context) view {
 	at, doing, f, fault := p.state.get()
-	brokers, loop := check{Name: "brokers", OK: true}, check{Name: "loop", OK: true}
+	v := view{brokers: check{Name: "brokers", OK: true}, loop: check{Name: "loop", OK: true}}
+	answers := true
 	if f != nil {
 		// The two questions do not wait for each other.
 		answered := make(chan error, 1)
@@ -145,34 +142,49 @@ func (p *probes) ready(ctx context.Context) report {
 			defer cancel()
 			answered <- p.ping(ctx)
 		}()
-		status, ok := p.status(ctx, f)
+		v.status, answers = p.status(ctx, f)
 		fault = <-answered
-		switch {
-		case !ok:
-			loop.OK, loop.Detail = false, fmt.Sprintf("no answer for %v", loopTimeout)
-		case !status.Running && at == phaseRunning:
-			loop.OK, loop.Detail = false, "starting: learning about the topics"
-		}
-		r.fill(status)
-	} else {
-		loop.OK, loop.Detail = false, "starting: "+doing
 	}
-	if at >= phaseStopping {
-		loop.OK, loop.Detail = false, "stopping"
+	stopped := ""
+	switch {
+	case at >= phaseStopping:
+		stopped = "stopping"
+	case at == phaseReloading:
+		stopped = "reloading: draining, to go on with other topics"
+	case f == nil:
+		stopped = "starting: " + doing
+	case !answers:
+		stopped = noAnswer()
+	case !v.status.Running:
+		stopped = "starting: learning about the topics"
 	}
+	v.loop.OK, v.loop.Detail = stopped == "", stopped
 	if fault != nil {
-		brokers.OK, brokers.Detail = false, "no broker answers: "+oneLine(fault.Error())
+		why := oneLine(kafka.Explain(fault))
+		v.brokers.OK, v.brokers.Detail = false, "no broker answers: "+why
+		if !errors.Is(fault, errNotAsked) {
+			v.findings = append(v.findings, newFinding(issue.NoBroker, why))
+		}
 	}
-	r.Checks = []check{brokers, loop}
-	r.OK = brokers.OK && loop.OK
-	return r
+	v.findings = append(v.findings, p.notices.findings()...)
+	for _, t := range v.status.Troubles {
+		v.findings = append(v.findings, ofTrouble(t))
+	}
+	v.findings = sorted(v.findings)
+	return v
 }
 
-func (r *report) fill(s forwarder.Status) {
-	r.Assigned = s.Assigned
-	r.Issues = append(r.Issues, s.Troubles...)
-	for i := range s.Topics {
-		t := &s.Topics[i]
+// ready says whether the process does its work: that a broker answers and the loop
+// runs. Issues are told and change nothing: another instance could not do better,
+// and the rest flows.
+func (p *probes) ready(ctx context.Context) report {
+	v := p.look(ctx)
+	r := report{
+		name: "readyz", OK: v.brokers.OK && v.loop.OK, Checks: []check{v.brokers, v.loop},
+		Issues: append([]finding{}, v.findings...), Assigned: v.status.Assigned, Topics: []topicReport{},
+	}
+	for i := range v.status.Topics {
+		t := &v.status.Topics[i]
 		topic := topicReport{
 			Topic: t.Topic, Assigned: t.Assigned, Paused: t.Paused, Frozen: t.Frozen,
 			HeldRecords: t.HeldRecords, HeldBytes: t.HeldBytes, Overdue: t.Overdue,
@@ -184,19 +196,22 @@ func (r *report) fill(s forwarder.Status) {
 		}
 		r.Topics = append(r.Topics, topic)
 	}
+	return r
 }
 
 // status asks the loop, and reports false if it does not answer in time.
 func (p *probes) status(ctx context.Context, f engine) (forwarder.Status, bool) {
 	p.mu.Lock()
 	q := p.asked
-	if q == nil {
-		q = &question{done: make(chan struct{})}
+	if q == nil || q.of != f {
+		q = &question{of: f, done: make(chan struct{})}
 		p.asked = q
 		go func() {
 			q.status = f.Status()
 			p.mu.Lock()
-			p.asked = nil
+			if p.asked == q {
+				p.asked = nil
+			}
 			p.mu.Unlock()
 			close(q.done)
 		}()

@@ -21,7 +21,7 @@ const (
 	answerTimeout = 10 * time.Second
 
 	// planTimeout bounds the questions of one plan when a broker has answered.
-	planTimeout = 30 * time.Second
+	planTimeout = time.Minute
 
 	retryInterval = time.Second
 	talkInterval  = 10 * time.Second
@@ -37,7 +37,7 @@ func Plan(ctx context.Context, opts Options) (*kafka.Plan, error) {
 		return nil, err
 	}
 	defer client.Close()
-	return makePlan(ctx, client, opts)
+	return makePlan(ctx, client, opts, nil)
 }
 
 // Apply makes a plan, carries it out, handing each act to report, and returns a
@@ -50,12 +50,12 @@ func Apply(ctx context.Context, opts Options, report func(kafka.Act)) (*kafka.Pl
 		return nil, err
 	}
 	defer client.Close()
-	plan, err := makePlan(ctx, client, opts)
+	plan, err := makePlan(ctx, client, opts, nil)
 	if err != nil {
 		return nil, err
 	}
 	failed := plan.Apply(ctx, client, report)
-	left, err := makePlan(ctx, client, opts)
+	left, err := makePlan(ctx, client, opts, nil)
 	if err != nil {
 		return plan, errors.Join(failed, fmt.Errorf("look at the result: %w", err))
 	}
@@ -64,7 +64,7 @@ func Apply(ctx context.Context, opts Options, report func(kafka.Act)) (*kafka.Pl
 
 // reach makes a client and waits for an answer.
 func reach(ctx context.Context, opts Options) (*kgo.Client, error) {
-	client, err := connect(opts)
+	client, err := connect(opts) //nolint:contextcheck // It reads files and asks nobody.
 	if err != nil {
 		return nil, &ConfigError{err}
 	}
@@ -72,7 +72,7 @@ func reach(ctx context.Context, opts Options) (*kgo.Client, error) {
 	defer cancel()
 	if err := awaitBroker(ctx, client, func(error) {}); err != nil {
 		client.Close()
-		return nil, fmt.Errorf("no broker of %s answers: %w", strings.Join(opts.Config.Kafka.Brokers, ", "), err)
+		return nil, fmt.Errorf("no broker of %s answers: %s", strings.Join(opts.Config.Kafka.Brokers, ", "), kafka.Explain(err))
 	}
 	return client, nil
 }
@@ -125,10 +125,13 @@ func ping(ctx context.Context, client *kgo.Client) error {
 	return last
 }
 
-func makePlan(ctx context.Context, client *kgo.Client, opts Options) (*kafka.Plan, error) {
+// makePlan compares the topics. Known is the survey of an earlier plan, or nil.
+func makePlan(ctx context.Context, client *kgo.Client, opts Options, known *kafka.Survey) (*kafka.Plan, error) {
 	ctx, cancel := context.WithTimeout(ctx, planTimeout)
 	defer cancel()
-	plan, err := kafka.MakePlan(ctx, client, ladders(opts.Config)...)
+	preflight := preflight(opts.Config)
+	preflight.Known = known
+	plan, err := kafka.MakePlan(ctx, client, preflight)
 	if err != nil {
 		return nil, fmt.Errorf("look at the topics: %w", err)
 	}
@@ -140,12 +143,9 @@ func makePlan(ctx context.Context, client *kgo.Client, opts Options) (*kafka.Pla
 // does not know the file.
 func completeRemedies(plan *kafka.Plan, path string) {
 	const command = "forwarder topics apply"
-	for i := range plan.Topics {
-		for j := range plan.Topics[i].Problems {
-			p := &plan.Topics[i].Problems[j]
-			p.Remedy = strings.ReplaceAll(p.Remedy, command, command+" -c "+shellWord(path))
-		}
-	}
+	plan.EachProblem(func(p *kafka.Problem) {
+		p.Remedy = strings.ReplaceAll(p.Remedy, command, command+" -c "+shellWord(path))
+	})
 }
 
 func shellWord(s string) string {
@@ -178,10 +178,22 @@ func (e *RefusedError) Error() string {
 	lines := make([]string, 0, len(e.Problems)+1)
 	lines = append(lines, "not started, records would be lost:")
 	for _, p := range e.Problems {
-		lines = append(lines, fmt.Sprintf("%s: %s: %s Remedy: %s", p.Topic, p.Rule, p.Message, p.Remedy))
+		lines = append(lines, describe(p))
 	}
 	return strings.Join(lines, "\n")
 }
+
+// describe is a problem on one line, with its remedy.
+func describe(p kafka.Problem) string {
+	text := fmt.Sprintf("%s: %s Remedy: %s", p.Code, p.Message, p.Remedy)
+	if p.Topic != "" {
+		text = p.Topic + ": " + text
+	}
+	return text
+}
+
+// errNotAsked stands in for the answer of a broker before there is one.
+var errNotAsked = errors.New("not asked yet")
 
 // check waits for a broker and looks at the topics. It returns nil if nothing
 // stands against the start, or if ctx ended.
@@ -194,53 +206,27 @@ func (a *App) check(ctx context.Context) error {
 		a.state.starting("waiting for a broker", err)
 		if time.Since(talked) >= talkInterval {
 			talked = time.Now()
-			a.log.WarnContext(ctx, "no broker answers, waiting", "brokers", a.opts.Config.Kafka.Brokers, "err", err)
+			a.log.WarnContext(ctx, "no broker answers, waiting", "brokers", a.opts.Config.Kafka.Brokers, "err", kafka.Explain(err))
 		}
 	}
-	a.state.starting("waiting for a broker", errors.New("not asked yet"))
+	a.state.starting("waiting for a broker", errNotAsked)
 	for {
 		if err := awaitBroker(ctx, a.client, waiting); err != nil {
 			return nil //nolint:nilerr // Only the end of ctx ends the wait.
 		}
 		a.state.starting("checking the topics", nil)
-		plan, err := makePlan(ctx, a.client, a.opts)
-		if err == nil {
-			return a.judge(ctx, plan)
+		plan, err := a.inspector.judge(ctx, a.opts.Config)
+		var refused *RefusedError
+		switch {
+		case err == nil:
+			a.inspector.adopt(ctx, a.opts.Config, plan)
+			return nil
+		case errors.As(err, &refused):
+			return refused
 		}
 		waiting(err)
 		if !sleep(ctx, retryInterval) {
 			return nil
 		}
-	}
-}
-
-// judge refuses what would lose records and warns of the rest.
-func (a *App) judge(ctx context.Context, plan *kafka.Plan) error {
-	refused := &RefusedError{}
-	for _, t := range plan.Topics {
-		for _, p := range t.Problems {
-			if losesRecords(t.Role, p) {
-				refused.Problems = append(refused.Problems, p)
-				continue
-			}
-			a.log.WarnContext(ctx, "a topic is not as it should be", "topic", p.Topic, "rule", p.Rule, "detail", p.Message, "remedy", p.Remedy)
-		}
-	}
-	if len(refused.Problems) > 0 {
-		return refused
-	}
-	return nil
-}
-
-// losesRecords tells what stands against a start from what only wants a look. A
-// missing origin or return topic loses nothing: its records wait in their tiers.
-func losesRecords(role kafka.Role, p kafka.Problem) bool {
-	switch p.Rule {
-	case kafka.RuleCompacted, kafka.RuleRetentionDelay, kafka.RuleTwoRoles:
-		return true
-	case kafka.RuleTopicMissing:
-		return role != kafka.RoleReturn
-	default:
-		return false
 	}
 }

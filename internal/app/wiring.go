@@ -32,14 +32,54 @@ func KafkaOptions(o Options) kafka.Options {
 		}
 	}
 	if k.SASL.Enabled {
-		options.SASL = &kafka.SASLOptions{
-			Mechanism:    k.SASL.Mechanism,
-			Username:     k.SASL.Username,
-			Password:     k.SASL.Password.Reveal(),
-			PasswordFile: k.SASL.PasswordFilepath,
-		}
+		options.SASL = saslOptions(k.SASL)
 	}
 	return options
+}
+
+func saslOptions(s config.SASL) *kafka.SASLOptions {
+	options := &kafka.SASLOptions{
+		Mechanism:    s.Mechanism,
+		Username:     s.Username,
+		Password:     s.Password.Reveal(),
+		PasswordFile: s.PasswordFilepath,
+		OAuth: kafka.OAuthOptions{
+			Token:            s.OAuth.Token.Reveal(),
+			TokenFile:        s.OAuth.TokenFilepath,
+			TokenEndpoint:    s.OAuth.TokenEndpoint,
+			ClientID:         s.OAuth.ClientID,
+			ClientSecret:     s.OAuth.ClientSecret.Reveal(),
+			ClientSecretFile: s.OAuth.ClientSecretFilepath,
+			Scope:            s.OAuth.Scope,
+		},
+		AWS: kafka.AWSOptions{
+			AccessKey:    s.AWSMSKIAM.AccessKey,
+			SecretKey:    s.AWSMSKIAM.SecretKey.Reveal(),
+			SessionToken: s.AWSMSKIAM.SessionToken.Reveal(),
+			Region:       s.AWSMSKIAM.Region,
+			UserAgent:    s.AWSMSKIAM.UserAgent,
+		},
+	}
+	for _, e := range s.OAuth.Extensions {
+		if options.OAuth.Extensions == nil {
+			options.OAuth.Extensions = map[string]string{}
+		}
+		options.OAuth.Extensions[e.Key] = e.Value
+	}
+	return options
+}
+
+// principal is how the brokers call this process, as far as the configuration
+// tells: with certificates and tokens they decide.
+func principal(s config.SASL) string {
+	switch {
+	case !s.Enabled:
+		return ""
+	case s.Mechanism == kafka.MechanismPlain, s.Mechanism == kafka.MechanismScramSHA256, s.Mechanism == kafka.MechanismScramSHA512:
+		return "User:" + s.Username
+	default:
+		return ""
+	}
 }
 
 // connect makes a client for questions about topics. It opens no connection yet.
@@ -64,6 +104,8 @@ func forwarderOptions(o Options, registerer prometheus.Registerer) (forwarder.Op
 		Kafka:                    KafkaOptions(o),
 		Group:                    f.Group,
 		InstanceID:               f.InstanceID,
+		GroupProtocol:            f.GroupProtocol,
+		RackID:                   o.Config.Kafka.RackID,
 		SessionTimeout:           time.Duration(f.SessionTimeout),
 		CommitInterval:           time.Duration(f.CommitInterval),
 		ShutdownTimeout:          time.Duration(f.ShutdownTimeout),
@@ -86,6 +128,9 @@ func forwarderOptions(o Options, registerer prometheus.Registerer) (forwarder.Op
 			Policy:                   policy,
 			Partitioner:              partitioner,
 			MaxHeldBytesPerPartition: int64(t.MaxHeldBytesPerPartition),
+			Group:                    t.Group,
+			Paused:                   t.Paused,
+			RateLimit:                t.RateLimit,
 		})
 	}
 	return options, nil
@@ -93,12 +138,13 @@ func forwarderOptions(o Options, registerer prometheus.Registerer) (forwarder.Op
 
 func policyOf(t config.Topic) (*tiers.Policy, error) {
 	options := tiers.Options{
-		Origin:      t.Origin,
-		ReturnTo:    t.ReturnTopic(),
-		Inbox:       t.Inbox(),
-		DeadLetters: t.DeadLetters(),
-		MaxAttempts: t.MaxAttempts,
-		MaxDelay:    time.Duration(t.MaxDelay),
+		Origin:        t.Origin,
+		ReturnTo:      t.ReturnTopic(),
+		Inbox:         t.Inbox(),
+		DeadLetters:   t.DeadLetters(),
+		MaxAttempts:   t.MaxAttempts,
+		MaxDeliveries: t.MaxDeliveries,
+		MaxDelay:      time.Duration(t.MaxDelay),
 	}
 	for _, tier := range t.Tiers {
 		options.Tiers = append(options.Tiers, tiers.Tier{
@@ -111,7 +157,12 @@ func policyOf(t config.Topic) (*tiers.Policy, error) {
 	return tiers.New(options)
 }
 
-// ladders are the topics of the configuration, as the planner of topics wants them.
+// preflight are the topics and the group of the configuration, as the planner
+// wants them.
+func preflight(cfg *config.Config) kafka.Preflight {
+	return kafka.Preflight{Ladders: ladders(cfg), Group: cfg.Forwarder.Group, Principal: principal(cfg.Kafka.SASL)}
+}
+
 func ladders(cfg *config.Config) []kafka.Ladder {
 	all := make([]kafka.Ladder, 0, len(cfg.Topics))
 	for _, t := range cfg.Topics {
@@ -120,6 +171,7 @@ func ladders(cfg *config.Config) []kafka.Ladder {
 			ReturnTo:    t.ReturnTopic(),
 			Inbox:       t.Inbox(),
 			DeadLetters: t.DeadLetters(),
+			Partitioner: kafka.Partitioner(t.Partitioner),
 		}
 		for _, tier := range t.Tiers {
 			ladder.Tiers = append(ladder.Tiers, kafka.Tier{

@@ -125,6 +125,7 @@ type Forwarder struct {
 	counts   *kafka.Partitions
 	metrics  *metrics
 	loop     *loop
+	relearns chan struct{}
 	throttle throttle
 	wishes   wishes
 
@@ -150,7 +151,7 @@ func New(opts Options) (*Forwarder, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Forwarder{opts: opts, log: opts.Logger, joined: make(chan struct{}), commits: make(chan struct{}, 1)}
+	f := &Forwarder{opts: opts, log: opts.Logger, joined: make(chan struct{}), commits: make(chan struct{}, 1), relearns: make(chan struct{}, 1)}
 	f.metrics = newMetrics()
 	if err := f.buildRoutes(); err != nil {
 		return nil, err
@@ -365,13 +366,34 @@ func (f *Forwarder) speaksNext(ctx context.Context) bool {
 	return false
 }
 
-// rulesInterval is how old what is known of the topics' settings may be.
-const rulesInterval = 30 * time.Second
+const (
+	// rulesInterval is how old what is known of the topics' settings may be.
+	rulesInterval = 30 * time.Second
+	// rulesTrust is how old it may be for a record to be judged by it.
+	rulesTrust = 5 * time.Second
+)
 
 // keepLearning asks for the settings of the topics again and again until ctx ends.
 func (f *Forwarder) keepLearning(ctx context.Context) {
-	for sleep(ctx, rulesInterval) {
+	for {
+		timer := time.NewTimer(rulesInterval)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-f.relearns:
+			timer.Stop()
+		case <-timer.C:
+		}
 		f.learnRules(ctx)
+	}
+}
+
+// relearn has the settings of the topics asked for now. It does not block.
+func (f *Forwarder) relearn() {
+	select {
+	case f.relearns <- struct{}{}:
+	default:
 	}
 }
 

@@ -77,13 +77,20 @@ func (s *source) fit(l *loop, h *held) {
 	for {
 		r.fitted, r.solo = r.to, false
 		rules := r.to.rules.Load()
-		if rules.compacted && r.key() == nil && r.to != r.route.deadLetters {
+		keyless := rules.compacted && r.key() == nil && r.to != r.route.deadLetters
+		limit := int64(rules.maxBytes)
+		large := r.size+maxAdded > limit && wireBound(r) > limit
+		switch {
+		case !keyless && !large:
+			return
+		case l.now.Sub(rules.learned) > rulesTrust:
+			// An operator may just have changed them: the broker judges this one.
+			r.solo = true
+			l.f.relearn()
+			return
+		case keyless:
 			s.prepareLetter(l, h, kerr.InvalidRecord)
 			continue
-		}
-		limit := int64(rules.maxBytes)
-		if r.size+maxAdded <= limit || wireBound(r) <= limit {
-			return
 		}
 		// The broker counts compressed bytes. If it has a chance it is sent alone,
 		// compressed as well as can be, and the broker judges.

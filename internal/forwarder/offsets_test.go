@@ -420,3 +420,27 @@ func TestARunningForwarderTakesTheDecision(t *testing.T) {
 		})
 	}
 }
+
+// A decision was made about a state of the group. It says nothing about another.
+func TestADecisionForAnotherStateIsNotTaken(t *testing.T) {
+	simulate(t, oneTier(), func(t *testing.T, r *rig) {
+		const topic = "orders.retry.10s"
+		r.produceTo(0, 10)
+		r.trim(0, 3)
+		r.start()
+		if err := writeDecision(t.Context(), r.client.Admin(), testGroup, topic, 0, decision{at: 3, was: 5}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if row := r.positions(topic, 0); row.Commit != -1 {
+			t.Errorf("the commit stands at %d", row.Commit)
+		}
+		if n := sum(r.client.EndOffsets("orders")); n != 0 {
+			t.Errorf("%d records were forwarded", n)
+		}
+		if err := writeDecision(t.Context(), r.client.Admin(), testGroup, topic, 0, decision{at: 3, was: -1}); err != nil {
+			t.Fatal(err)
+		}
+		r.await(time.Minute, "orders", 7)
+	})
+}

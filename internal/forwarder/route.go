@@ -72,6 +72,7 @@ type rules struct {
 	maxBytes  int32 // max.message.bytes
 	minInsync int   // min.insync.replicas; 0: not known
 	compacted bool  // a record without a key is refused
+	learned   time.Time
 }
 
 // target is one partition of an outlet. The loop owns it.
@@ -206,7 +207,7 @@ func (f *Forwarder) learnRules(ctx context.Context) {
 		if o == nil || c.Err != nil {
 			continue
 		}
-		learned := rules{maxBytes: defaultMaxMessageBytes}
+		learned := rules{maxBytes: defaultMaxMessageBytes, learned: time.Now()}
 		for _, entry := range c.Configs {
 			value := entry.MaybeValue()
 			switch entry.Key {
