@@ -87,7 +87,9 @@ var reasons = [...]envelope.Reason{
 	envelope.ReasonUnroutable, envelope.ReasonTooLarge,
 }
 
-func (m *metrics) inlet(in *inlet, r *route) inletStats {
+// add makes the counters of an inlet; r is its entry, or nil if each record has
+// its own.
+func (m *metrics) add(in *inlet, r *route) {
 	s := inletStats{
 		m:         m,
 		source:    in.topic,
@@ -115,10 +117,10 @@ func (m *metrics) inlet(in *inlet, r *route) inletStats {
 	for _, reason := range reasons {
 		m.deadLettered.WithLabelValues(in.topic, string(reason))
 	}
+	in.stats = s
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.inlets = append(m.inlets, in)
-	return s
 }
 
 // note counts what was odd about a decision.

@@ -55,7 +55,7 @@ func (f *Forwarder) findRetired(ctx context.Context) {
 			}
 		}
 		f.routes[topic] = in
-		in.stats = f.metrics.inlet(in, nil)
+		f.metrics.add(in, nil)
 		f.counts.Add(topic)
 		f.log.InfoContext(ctx, "a topic that was taken out of the configuration is drained", "topic", topic)
 	}

@@ -128,7 +128,7 @@ func (f *Forwarder) buildRoutes() error {
 				return fmt.Errorf("forwarder: topic %s is read for two purposes", in.topic)
 			}
 			f.routes[in.topic] = in
-			in.stats = f.metrics.inlet(in, r)
+			f.metrics.add(in, r)
 		}
 	}
 	return nil

@@ -143,7 +143,7 @@ type readiness struct {
 	OK       bool `json:"ok"`
 	Assigned int  `json:"assigned"`
 	Issues   []struct {
-		Issue string `json:"issue"`
+		Issue string `json:"code"`
 		Topic string `json:"topic"`
 	} `json:"issues"`
 }

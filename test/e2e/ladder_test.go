@@ -167,7 +167,7 @@ func (s *story) checkClimb(h history, value, key string, delays []time.Duration,
 		attempt := i + 1
 		want := headers(attempt)
 		waiting := expectOne(t, h, s.tiers[i], value)
-		due := at(t, waiting, "redrive-available-at")
+		due := dueOf(t, waiting)
 		check(fmt.Sprint("inbox, failure ", attempt), handed[i], want.inbox)
 		check(fmt.Sprint("tier ", attempt), waiting, append(want.next, "redrive-available-at="+instant(due)))
 		check(fmt.Sprint("return ", attempt), returned[i], want.back)
@@ -237,7 +237,7 @@ func TestNoRecordComesBackEarly(t *testing.T) {
 				if tier == w.topic && copied.Offset == arrived.Offset && copied.Partition == arrived.Partition {
 					continue // The test's own record.
 				}
-				stamped := at(t, copied, "redrive-available-at")
+				stamped := dueOf(t, copied)
 				if stamped.Before(due) || stamped.Sub(due) > w.most-w.least+time.Millisecond {
 					t.Errorf("%s: the copy in %s is due at %s, want %s and at most %v more", value, tier, instant(stamped), instant(due), w.most-w.least)
 				}

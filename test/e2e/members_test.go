@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"testing"
@@ -23,24 +22,8 @@ func TestWaitingRecordsSurviveRebalances(t *testing.T) {
 	l := s.load(random, 200)
 	for range 3 {
 		guest := s.launch()
-		testkit.WaitFor(t, patience, "both members to share the partitions", func(ctx context.Context) error {
-			a, err := stays.ready(ctx)
-			b, err2 := guest.ready(ctx)
-			if err := errors.Join(err, err2); err != nil {
-				return err
-			}
-			if a.Assigned == 0 || b.Assigned == 0 || a.Assigned+b.Assigned != s.owned() {
-				return fmt.Errorf("they own %d and %d of %d", a.Assigned, b.Assigned, s.owned())
-			}
-			return nil
-		})
-		testkit.WaitFor(t, patience, "records that wait with the guest", func(ctx context.Context) error {
-			held, err := guest.metric(ctx, "redrive_held_records", "")
-			if err == nil && held < 10 {
-				err = fmt.Errorf("it holds %v", held)
-			}
-			return err
-		})
+		s.awaitShared(stays, guest)
+		s.awaitHolding(guest, 10)
 		guest.term()
 		stays.awaitAssigned(s.owned())
 	}
@@ -65,14 +48,7 @@ func TestAWaitLongerThanTheSessionMovesNothing(t *testing.T) {
 	t.Parallel()
 	s := tell(t, stage{tiers: []string{"1m"}, forwarder: "sessionTimeout: 6s"})
 	c := s.start()
-	rebalances := func() float64 {
-		n, err := c.metric(t.Context(), "redrive_rebalances_total", "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return n
-	}
-	before := rebalances()
+	before := c.rebalances()
 	if before == 0 {
 		t.Fatal("redrive_rebalances_total is 0 after the start: it does not count")
 	}
@@ -84,7 +60,7 @@ func TestAWaitLongerThanTheSessionMovesNothing(t *testing.T) {
 	}
 	c.awaitMetric("redrive_held_records", s.tiers[0], n)
 	testkit.WaitFor(t, time.Minute+patience, "the records to come back", func(ctx context.Context) error { return s.drained(ctx, n) })
-	if after := rebalances(); after != before {
+	if after := c.rebalances(); after != before {
 		t.Errorf("redrive_rebalances_total went from %v to %v during the wait", before, after)
 	}
 	h := s.read()
@@ -92,7 +68,7 @@ func TestAWaitLongerThanTheSessionMovesNothing(t *testing.T) {
 	s.checkNoneTwice(h, values)
 	for _, value := range values {
 		waiting, back := expectOne(t, h, s.tiers[0], value), expectOne(t, h, s.origin, value)
-		if due := at(t, waiting, "redrive-available-at"); back.Timestamp.Before(due) {
+		if due := dueOf(t, waiting); back.Timestamp.Before(due) {
 			t.Errorf("%s came %v early", value, due.Sub(back.Timestamp))
 		}
 	}

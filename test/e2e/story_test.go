@@ -159,13 +159,13 @@ func header(r *kgo.Record, name string) (string, bool) {
 	return "", false
 }
 
-// at reads a header that holds an instant.
-func at(t *testing.T, r *kgo.Record, name string) time.Time {
+// dueOf is the instant before which a record must not come back.
+func dueOf(t *testing.T, r *kgo.Record) time.Time {
 	t.Helper()
-	text, _ := header(r, name)
+	text, _ := header(r, "redrive-available-at")
 	value, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {
-		t.Fatalf("%s/%d@%d: %s: %v", r.Topic, r.Partition, r.Offset, name, err)
+		t.Fatalf("%s/%d@%d: redrive-available-at: %v", r.Topic, r.Partition, r.Offset, err)
 	}
 	return value
 }
