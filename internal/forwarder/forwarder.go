@@ -251,6 +251,8 @@ func (f *Forwarder) consumerOpts() []kgo.Opt {
 		kgo.FetchMaxWait(500 * time.Millisecond),
 		kgo.FetchMaxBytes(8 << 20),
 		kgo.FetchMaxPartitionBytes(256 << 10),
+		// A batch that was made to burst the memory is an error of its partition.
+		kgo.MaxDecompressBatchBytes(256 << 20),
 		kgo.MetadataMinAge(250 * time.Millisecond),
 		kgo.MetadataMaxAge(30 * time.Second),
 		kgo.AdjustFetchOffsetsFn(f.onAssigned),

@@ -27,6 +27,7 @@ type metrics struct {
 	lost          *prometheus.CounterVec
 	loopGuard     *prometheus.CounterVec
 	shortened     *prometheus.CounterVec
+	rejected      *prometheus.CounterVec
 	rebalances    *prometheus.CounterVec
 	commitErrors  prometheus.Counter
 	commitSeconds prometheus.Histogram
@@ -50,6 +51,7 @@ func newMetrics() *metrics {
 		lost:         counter("redrive_records_lost_total", "Records that retention removed before they were read.", "source"),
 		loopGuard:    counter("redrive_loop_guard_total", "Records that became dead letters because they had failed too often over all replays.", "source"),
 		shortened:    counter("redrive_records_shortened_total", "Copies that were written without the error's texts, because they were too large with them.", "source"),
+		rejected:     counter("redrive_records_with_rejected_headers_total", "Records with control headers that were not accepted.", "source"),
 		rebalances:   counter("redrive_rebalances_total", "Changes of the assignment.", "type"),
 		commitSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "redrive_commit_duration_seconds", Help: "How long commits took, refused ones included.",
@@ -62,7 +64,7 @@ func newMetrics() *metrics {
 func (m *metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		m.forwarded, m.hopped, m.deadLettered, m.refusals, m.clamped,
-		m.inherited, m.dropped, m.lost, m.loopGuard, m.shortened, m.rebalances, m.commitErrors, m.commitSeconds,
+		m.inherited, m.dropped, m.lost, m.loopGuard, m.shortened, m.rejected, m.rebalances, m.commitErrors, m.commitSeconds,
 	}
 }
 
@@ -78,6 +80,7 @@ type inletStats struct {
 	lost      prometheus.Counter
 	loopGuard prometheus.Counter
 	shortened prometheus.Counter
+	rejected  prometheus.Counter
 	lateness  *lateness // nil for an inbox, whose records do not wait
 }
 
@@ -99,6 +102,7 @@ func (m *metrics) add(in *inlet, r *route) {
 		lost:      m.lost.WithLabelValues(in.topic),
 		loopGuard: m.loopGuard.WithLabelValues(in.topic),
 		shortened: m.shortened.WithLabelValues(in.topic),
+		rejected:  m.rejected.WithLabelValues(in.topic),
 		hopped:    map[*outlet]prometheus.Counter{},
 		forwarded: map[*outlet]prometheus.Counter{},
 	}
@@ -133,6 +137,9 @@ func (s *inletStats) note(step *tiers.Step) {
 	}
 	if step.LoopGuard {
 		s.loopGuard.Inc()
+	}
+	if step.Rejected {
+		s.rejected.Inc()
 	}
 }
 

@@ -125,10 +125,10 @@ func (l *loop) status() Status {
 		}
 	}
 	if g := l.faults.group; g.present(l.now) {
-		add(issue.GroupUnstable, "", "%v", g.err)
+		add(orDenied(g.err, issue.GroupUnstable), "", "%v", g.err)
 	}
 	if l.commit.err != nil {
-		add(issue.CommitRefused, "", "%v", l.commit.err)
+		add(orDenied(l.commit.err, issue.CommitRefused), "", "%v", l.commit.err)
 	}
 	if l.f.throttle.present(l.now) {
 		add(issue.Throttled, "", "the brokers slow this client down, %.1f s so far", l.f.throttle.seconds())
@@ -257,14 +257,18 @@ func codeOf(err error) issue.Code {
 
 // fetchCode is the issue behind an error of a read.
 func fetchCode(err error) issue.Code {
-	switch {
-	case isMissing(err):
+	if isMissing(err) {
 		return issue.TopicMissing
-	case errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.GroupAuthorizationFailed):
-		return issue.ACLMissing
-	default:
-		return issue.FetchFailed
 	}
+	return orDenied(err, issue.FetchFailed)
+}
+
+// orDenied is code, unless the error says that a right is missing.
+func orDenied(err error, code issue.Code) issue.Code {
+	if errors.Is(err, kerr.TopicAuthorizationFailed) || errors.Is(err, kerr.GroupAuthorizationFailed) {
+		return issue.ACLMissing
+	}
+	return code
 }
 
 // missing is the fault of a record whose topic is not there.

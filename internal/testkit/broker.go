@@ -28,7 +28,9 @@ type broker struct {
 	node                 int
 	dir                  string
 	port, controllerPort int
+	securePort           int // 0: no such listener
 	java, jars, heap     string
+	env                  []string
 	out                  io.Writer
 	tail                 lineTail
 
@@ -37,9 +39,9 @@ type broker struct {
 }
 
 // format writes what a node needs to know about its cluster before its first start.
-func (b *broker) format(ctx context.Context, clusterID string) error {
-	cmd := exec.CommandContext(ctx, b.java, b.javaArgs("128m", "kafka.tools.StorageTool",
-		"format", "--cluster-id", clusterID, "--config", b.propertiesFile())...)
+func (b *broker) format(ctx context.Context, clusterID string, more ...string) error {
+	cmd := exec.CommandContext(ctx, b.java, append(b.javaArgs("128m", "kafka.tools.StorageTool",
+		"format", "--cluster-id", clusterID, "--config", b.propertiesFile()), more...)...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("format broker %d: %w\n%s", b.node, err, lastLines(out, 20))
 	}
@@ -58,6 +60,7 @@ func (b *broker) launch() error {
 	// Not with a context: it ends by kill or stop.
 	cmd := exec.Command(b.java, b.javaArgs(b.heap, "kafka.Kafka", b.propertiesFile())...)
 	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Env = append(os.Environ(), b.env...)
 	cmd.SysProcAttr = childAttributes()
 	if err := p.start(cmd); err != nil {
 		return fmt.Errorf("start broker %d: %w", b.node, err)

@@ -2,8 +2,13 @@
 
 package testkit
 
-import "syscall"
+import (
+	"errors"
+	"syscall"
+)
 
 // childAttributes keeps a broker in the process group of whoever started it, so that the interrupt key of a terminal
 // reaches it too: only Linux can tie the life of a child to that of its parent.
 func childAttributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{} }
+
+func limitFiles(int, int64) error { return errors.ErrUnsupported }

@@ -1,6 +1,7 @@
 package testkit
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -9,11 +10,36 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 )
 
-// DefaultKafkaVersion is the version of Apache Kafka that is started unless REDRIVE_TEST_KAFKA_VERSION names another.
+// DefaultKafkaVersion is the version of Apache Kafka that is started unless REDRIVE_TEST_KAFKA names another.
 const DefaultKafkaVersion = "4.3.1"
+
+// KafkaVersion is the version of Apache Kafka that is started.
+func KafkaVersion() string {
+	return cmp.Or(os.Getenv("REDRIVE_TEST_KAFKA"), DefaultKafkaVersion)
+}
+
+// KafkaAtLeast tells whether the Kafka that is started is this version, such as 4.0, or a later one: for tests of what older
+// brokers do otherwise.
+func KafkaAtLeast(version string) bool {
+	have, want := versionNumbers(KafkaVersion()), versionNumbers(version)
+	return slices.Compare(have, want) >= 0
+}
+
+// versionNumbers are the numbers between the dots. What is not a number counts as 0.
+func versionNumbers(version string) []int {
+	var numbers []int
+	for part := range strings.SplitSeq(version, ".") {
+		n, _ := strconv.Atoi(part)
+		numbers = append(numbers, n)
+	}
+	return numbers
+}
 
 //go:embed pom.xml
 var pom []byte
@@ -22,13 +48,10 @@ var pom []byte
 // are in. Processes that ask at the same time wait for the first one. A fetch that is broken off is never taken for a
 // complete one: the folder gets its name only at the end.
 func FetchKafka(ctx context.Context) (string, error) {
-	version := os.Getenv("REDRIVE_TEST_KAFKA_VERSION")
-	if version == "" {
-		version = DefaultKafkaVersion
-	}
+	version := KafkaVersion()
 	// The version becomes part of a path and of a command line.
 	if !regexp.MustCompile(`^[0-9][0-9A-Za-z.-]*$`).MatchString(version) {
-		return "", fmt.Errorf("REDRIVE_TEST_KAFKA_VERSION: %q is not a version", version)
+		return "", fmt.Errorf("REDRIVE_TEST_KAFKA: %q is not a version", version)
 	}
 	cache, err := cacheDir("kafka")
 	if err != nil {

@@ -21,9 +21,15 @@ type KafkaOptions struct {
 	Dir string
 	// Brokers is 1 (also the default) or 3. Every node is both broker and controller: a cluster of three whose
 	// second node dies has no controller either. With three, topics have replication factor 3 and min.insync.replicas 2.
+	// Broker n is in the rack "rack-n".
 	Brokers int
-	// Props are settings for server.properties of every broker; they win over those of this package.
+	// Props are settings for server.properties of every broker; they win over those of this package. In a value {node} stands
+	// for the number of the broker and {dir} for its folder.
 	Props map[string]string
+	// Env is added to the environment of every broker.
+	Env []string
+	// Secure adds a second listener, for clients that must say who they are. Nil: there is none, and no authorizer.
+	Secure *Secure
 	// Heap is the largest heap of each broker, as the JVM writes it. Empty: 256m.
 	Heap string
 	// Log gets what the brokers log: warnings, and when they start and stop. Nil: only the tail is kept, for errors.
@@ -48,6 +54,9 @@ func StartKafka(ctx context.Context, options KafkaOptions) (_ *Kafka, err error)
 	}
 	if options.Heap == "" {
 		options.Heap = "256m"
+	}
+	if err := options.Secure.check(); err != nil {
+		return nil, err
 	}
 	// Kafka 4 needs Java 17, which is what this package is in Debian 12.
 	java, err := lookTool("java", "default-jre-headless")
@@ -76,7 +85,7 @@ func StartKafka(ctx context.Context, options KafkaOptions) (_ *Kafka, err error)
 	id := clusterID()
 	group, groupCtx := errgroup.WithContext(ctx)
 	for _, b := range k.brokers {
-		group.Go(func() error { return b.format(groupCtx, id) })
+		group.Go(func() error { return b.format(groupCtx, id, options.Secure.formatArgs()...) })
 	}
 	if err := group.Wait(); err != nil {
 		return nil, err
@@ -105,8 +114,12 @@ func (k *Kafka) addBrokers(options KafkaOptions, dir, java, jars string) error {
 		out = &sharedWriter{w: out}
 	}
 	for n := 1; n <= options.Brokers; n++ {
-		b := &broker{node: n, dir: filepath.Join(dir, fmt.Sprintf("broker-%d", n)), java: java, jars: jars, heap: options.Heap, out: out}
-		for _, port := range []*int{&b.port, &b.controllerPort} {
+		b := &broker{node: n, dir: filepath.Join(dir, fmt.Sprintf("broker-%d", n)), java: java, jars: jars, heap: options.Heap, env: options.Env, out: out}
+		ports := []*int{&b.port, &b.controllerPort}
+		if options.Secure != nil {
+			ports = append(ports, &b.securePort)
+		}
+		for _, port := range ports {
 			reserved, release, err := reservePort()
 			if err != nil {
 				return fmt.Errorf("reserve a port for broker %d: %w", n, err)
@@ -118,8 +131,11 @@ func (k *Kafka) addBrokers(options KafkaOptions, dir, java, jars string) error {
 		k.brokers = append(k.brokers, b)
 	}
 	for _, b := range k.brokers {
-		if err := b.writeFiles(serverProperties(b.node, k.brokers, options.Props)); err != nil {
+		if err := b.writeFiles(serverProperties(b.node, k.brokers, options.Secure, options.Props)); err != nil {
 			return fmt.Errorf("write the configuration of broker %d: %w", b.node, err)
+		}
+		if err := options.Secure.writeFiles(b.dir); err != nil {
+			return fmt.Errorf("write the certificate of broker %d: %w", b.node, err)
 		}
 	}
 	return nil
@@ -132,6 +148,32 @@ func (k *Kafka) Brokers() []string {
 		addrs[i] = fmt.Sprintf("127.0.0.1:%d", b.port)
 	}
 	return addrs
+}
+
+// SecureBrokers returns the addresses of the listeners that [KafkaOptions.Secure] has added.
+func (k *Kafka) SecureBrokers() []string {
+	addrs := make([]string, len(k.brokers))
+	for i, b := range k.brokers {
+		addrs[i] = fmt.Sprintf("127.0.0.1:%d", b.securePort)
+	}
+	return addrs
+}
+
+// LimitFiles lets no file of broker n, which runs, grow beyond so many bytes: to the broker its disk is full. -1 lifts the limit,
+// and a broker that is started again has none. Linux only.
+func (k *Kafka) LimitFiles(n int, bytes int64) error {
+	brokers, err := k.pick([]int{n})
+	if err != nil {
+		return err
+	}
+	p := brokers[0].current()
+	if p == nil || !p.running() {
+		return fmt.Errorf("broker %d does not run", n)
+	}
+	if err := limitFiles(p.cmd.Process.Pid, bytes); err != nil {
+		return fmt.Errorf("limit the files of broker %d: %w", n, err)
+	}
+	return nil
 }
 
 // Start starts the brokers that are named, or all, and returns when they are ready. Those that run already stay as they

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -23,7 +24,7 @@ const readyLine = "Kafka Server started"
 
 // serverProperties returns the text of broker n's server.properties. Of two settings of one name the last one counts,
 // so extra comes last.
-func serverProperties(n int, brokers []*broker, extra map[string]string) string {
+func serverProperties(n int, brokers []*broker, secure *Secure, extra map[string]string) string {
 	me := brokers[n-1]
 	voters := make([]string, len(brokers))
 	for i, b := range brokers {
@@ -65,10 +66,17 @@ func serverProperties(n int, brokers []*broker, extra map[string]string) string 
 	set("broker.session.timeout.ms", 3000)
 	set("controlled.shutdown.max.retries", 1)
 
-	// Tests may ask for short sessions.
+	// Tests may ask for short sessions. Where the brokers share out the partitions (KIP-848) the session is theirs: the shortest that
+	// a busy machine keeps alive.
 	set("group.min.session.timeout.ms", 1000)
 	set("group.consumer.min.session.timeout.ms", 1000)
 	set("group.consumer.min.heartbeat.interval.ms", 200)
+	set("group.consumer.session.timeout.ms", 6000)
+	set("group.consumer.heartbeat.interval.ms", 500)
+
+	// Every broker is a rack of its own, and lets those read from it who name that rack.
+	set("broker.rack", fmt.Sprintf("rack-%d", n))
+	set("replica.selector.class", "org.apache.kafka.common.replica.RackAwareReplicaSelector")
 
 	// Retention shows within seconds instead of minutes.
 	set("log.retention.check.interval.ms", 1000)
@@ -80,8 +88,12 @@ func serverProperties(n int, brokers []*broker, extra map[string]string) string 
 	set("num.network.threads", 2)
 	set("num.io.threads", 4)
 
+	if secure != nil {
+		secure.settings(me, set)
+	}
+	placeholders := strings.NewReplacer("{node}", strconv.Itoa(n), "{dir}", me.dir)
 	for _, key := range slices.Sorted(maps.Keys(extra)) {
-		set(key, extra[key])
+		set(key, placeholders.Replace(extra[key]))
 	}
 	return s.String()
 }

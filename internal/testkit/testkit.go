@@ -2,7 +2,8 @@
 // client that is not ours, and a fake cluster on a virtual network for tests of time and faults.
 //
 // The model. [StartKafka] starts one or three brokers from Kafka's own Maven jars, which are fetched once and kept in
-// the user's cache folder; a [Kafka] can kill, stop and restart each broker. [RealKafka] shares one such cluster of each
+// the user's cache folder, in the version that REDRIVE_TEST_KAFKA names; a [Kafka] can kill, stop and restart each broker, and
+// [Secure] gives it a listener with TLS, users and access rules. [RealKafka] shares one such cluster of each
 // size among the tests of a binary, and [Main] takes them down when the tests are over. [Virtual] makes a fake
 // cluster that works inside a testing/synctest bubble. A [Client] writes to and reads from either kind.
 //

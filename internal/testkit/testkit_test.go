@@ -107,7 +107,7 @@ echo run >> ` + runs + "\n" + body + "\n"
 	}
 	t.Setenv("PATH", bin)
 	t.Setenv("XDG_CACHE_HOME", cache)
-	t.Setenv("REDRIVE_TEST_KAFKA_VERSION", "9.8.7")
+	t.Setenv("REDRIVE_TEST_KAFKA", "9.8.7")
 	return runs, cache
 }
 
@@ -162,8 +162,27 @@ func wantHint(t *testing.T, err error, hint string) {
 	}
 }
 
+func TestVersionsAreComparedByTheirNumbers(t *testing.T) {
+	for _, c := range []struct {
+		have, want string
+		atLeast    bool
+	}{
+		{"", DefaultKafkaVersion, true},
+		{"4.3.1", "4.0", true},
+		{"4.0.0", "4.0", true},
+		{"3.9.2", "4.0", false},
+		{"3.10.0", "3.9", true},
+		{"4.4.0", "4.4.1", false},
+	} {
+		t.Setenv("REDRIVE_TEST_KAFKA", c.have)
+		if got := KafkaAtLeast(c.want); got != c.atLeast {
+			t.Errorf("%q at least %s: %v", c.have, c.want, got)
+		}
+	}
+}
+
 func TestVersionIsChecked(t *testing.T) {
-	t.Setenv("REDRIVE_TEST_KAFKA_VERSION", "../4.3.1")
+	t.Setenv("REDRIVE_TEST_KAFKA", "../4.3.1")
 	if _, err := FetchKafka(t.Context()); err == nil {
 		t.Error("a version that leaves the cache was accepted")
 	}
