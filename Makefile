@@ -13,8 +13,14 @@ LDFLAGS = -s -w -X main.version=$(VERSION)
 # Lint tools have a module of their own, so that what they need never reaches ours.
 TOOL = $(GO) tool -modfile=tools/go.mod
 
+# The Kafka that tests run on; empty: the one that testkit names.
+KAFKA ?=
+ifneq ($(KAFKA),)
+export REDRIVE_TEST_KAFKA := $(KAFKA)
+endif
+
 # The tag makes the Kafka client's mutexes visible to testing/synctest: see testkit.Virtual.
-TEST = $(GO) test -tags synctests -timeout 15m
+TEST = $(GO) test -tags synctests -timeout 30m
 PACKAGES = $$($(GO) list ./... | grep -v '/test/e2e$$')
 
 # Of make chaos; without SEED the harness picks one and prints it.
@@ -22,6 +28,9 @@ KILLS ?= 20
 BROKER_KILLS ?= 3
 RATE ?= 2000
 SEED ?=
+
+# Of make hostile.
+RECORDS ?= 1000000
 
 .PHONY: help
 help: ## list the targets
@@ -40,7 +49,7 @@ clean: ## remove bin/ and out/
 	rm -rf bin out
 
 .PHONY: test
-test: tools kafka ## everything: vet, unit and time tests under the race detector, stories on real Kafka
+test: tools kafka ## everything: vet, unit and time tests under the race detector, stories on real Kafka; KAFKA=3.9.1 picks a version
 	$(GO) vet ./...
 	$(MAKE) race e2e
 
@@ -70,6 +79,14 @@ bench: build tools kafka ## figures on real Kafka, out/bench.json
 .PHONY: chaos
 chaos: build tools kafka ## kill harness, out/chaos.json; KILLS=20 BROKER_KILLS=3 RATE=2000 SEED=
 	$(GO) run ./test/chaos -kills $(KILLS) -broker-kills $(BROKER_KILLS) -rate $(RATE) $(if $(SEED),-seed $(SEED))
+
+.PHONY: faults
+faults: build tools kafka ## every fault of docs/guarantees.md on real Kafka, out/faults.json; ONLY=name,name
+	$(GO) run ./test/faults $(if $(ONLY),-only $(ONLY))
+
+.PHONY: hostile
+hostile: build tools kafka ## forged headers on real Kafka, out/hostile.json; RECORDS=1000000 SEED=
+	$(GO) run ./test/hostile -records $(RECORDS) $(if $(SEED),-seed $(SEED))
 
 # What the tests call, as program:package. Without root, or without apt, the missing ones are named and the run ends.
 NEEDED = cc:gcc java:default-jre-headless mvn:maven kcat:kcat

@@ -45,7 +45,7 @@ func (b *bare) flags(name string) *flag.FlagSet {
 	f := flag.NewFlagSet(name, flag.ContinueOnError)
 	f.StringVar(&b.brokers, "brokers", "", "addresses, separated by commas")
 	f.StringVar(&b.group, "group", "", "consumer group")
-	f.StringVar(&b.from, "from", "", "topic to read")
+	f.StringVar(&b.from, "from", "", "topics to read, separated by commas")
 	f.StringVar(&b.to, "to", "", "topic to write")
 	f.IntVar(&b.settings.PartitionBytes, "partition-bytes", 0, "FetchMaxPartitionBytes")
 	f.IntVar(&b.settings.FetchBytes, "fetch-bytes", 0, "FetchMaxBytes")
@@ -65,7 +65,7 @@ func (b *bare) client() (*kgo.Client, error) {
 	client, err := kgo.NewClient(
 		kgo.SeedBrokers(strings.Split(b.brokers, ",")...),
 		kgo.ConsumerGroup(b.group),
-		kgo.ConsumeTopics(b.from),
+		kgo.ConsumeTopics(strings.Split(b.from, ",")...),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.FetchMaxWait(500*time.Millisecond),

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/kafka-redrive/redrive/internal/config"
 	"github.com/kafka-redrive/redrive/internal/envelope"
 )
 
@@ -76,6 +78,18 @@ func TestFieldsOfProcAreInBytes(t *testing.T) {
 	for _, name := range []string{"VmSwap:", "Name:"} {
 		if got, err := field(text, name); err == nil {
 			t.Errorf("%s = %d, want an error", name, got)
+		}
+	}
+}
+
+func TestProcessorTimeIsThatOfUserAndSystem(t *testing.T) {
+	const stat = "4711 (a (strange) name) S 1 4711 4711 0 -1 4194560 900 0 0 0 250 50 7 8 20 0 12 0 99999 1 2\n"
+	if got, err := cpuIn(stat); err != nil || got != 3*time.Second {
+		t.Errorf("processor time = %v, %v, want 3s", got, err)
+	}
+	for _, text := range []string{"", "1 (short) S 1 2 3", strings.Replace(stat, "250", "x", 1)} {
+		if got, err := cpuIn(text); err == nil {
+			t.Errorf("%q: processor time = %v, want an error", text, got)
 		}
 	}
 }
@@ -155,6 +169,110 @@ func TestLoadedRecordIsOneOfATier(t *testing.T) {
 	}
 }
 
+func TestOneRecordInAHundredIsPoison(t *testing.T) {
+	const n = 20_000
+	l := loader{origin: "orders", tier: "orders.retry.10m", size: poisonSize, random: newRandom(), spoil: newPoisoner().spoil}
+	due := time.Date(2024, 5, 1, 10, 0, 0, 0, time.UTC)
+	var keyless, large [partitions]int
+	for i := range n {
+		r := l.record(due)
+		if stamped, err := dueOf(r.Value); err != nil || !stamped.Equal(due) {
+			t.Fatalf("the value of record %d says due %v, %v", i, stamped, err)
+		}
+		switch {
+		case r.Key == nil && len(r.Value) == poisonSize:
+			keyless[r.Partition]++
+		case r.Key != nil && len(r.Value) == poisonLarge:
+			large[r.Partition]++
+		case r.Key == nil || len(r.Value) != poisonSize:
+			t.Fatalf("record %d has %d bytes and the key %q", i, len(r.Value), r.Key)
+		}
+		if spoiled := r.Key == nil || len(r.Value) != poisonSize; spoiled != isPoison(r) {
+			t.Fatalf("record %d: poison %v, want %v", i, isPoison(r), spoiled)
+		}
+	}
+	for name, counts := range map[string][partitions]int{"without a key": keyless, "too large": large} {
+		sum := 0
+		for p, count := range counts {
+			sum += count
+			if count == 0 {
+				t.Errorf("partition %d has no record %s", p, name)
+			}
+		}
+		if sum != n/poisonShare/2 {
+			t.Errorf("%d records are %s, want %d", sum, name, n/poisonShare/2)
+		}
+	}
+}
+
+func TestStreamKnowsItsLetters(t *testing.T) {
+	for _, c := range []struct {
+		stream       stream
+		all, letters int64
+	}{
+		{stream{rate: 100, length: time.Second}, 300, 0},
+		{stream{rate: 100, length: time.Second, poison: true}, 300, 3},
+		{stream{rate: 33, length: time.Second, poison: true}, 0, 0}, // 99: not one whole hundred
+		{stream{rate: 99, length: time.Second, poison: true}, 200, 2},
+	} {
+		if all, letters := c.stream.records(), c.stream.letters(); all != c.all || letters != c.letters {
+			t.Errorf("%+v: %d records, %d letters, want %d and %d", c.stream, all, letters, c.all, c.letters)
+		}
+	}
+}
+
+func TestLatenessIsComparedTurnByTurn(t *testing.T) {
+	runs := func(p99s ...time.Duration) []late {
+		var all []late
+		for _, p := range p99s {
+			all = append(all, late{appended: []time.Duration{p * time.Millisecond}})
+		}
+		return all
+	}
+	if got := latenessRatio(runs(10, 40, 30), runs(10, 20, 20)); got != 1.5 {
+		t.Errorf("ratio = %v, want 1.5", got)
+	}
+	if got := latenessRatio(runs(0), runs(0)); got != 1 {
+		t.Errorf("ratio of nothing to nothing = %v, want 1", got)
+	}
+}
+
+func TestConfigurationIsOneThatTheForwarderTakes(t *testing.T) {
+	r := &rig{dir: t.TempDir(), brokers: []string{"127.0.0.1:1", "127.0.0.1:2"}}
+	path, err := r.configure("two", "g", entry{"orders", []string{"10s", "1m"}}, entry{"payments", []string{"2s"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := config.Load(config.Source{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(r.brokers, c.Kafka.Brokers); diff != "" || c.Forwarder.Group != "g" || len(c.Topics) != 2 {
+		t.Errorf("brokers (-want +got):\n%s\ngroup %q, %d topics", diff, c.Forwarder.Group, len(c.Topics))
+	}
+	var topics []string
+	for _, topic := range c.Topics {
+		topics = append(topics, topic.DeadLetters())
+		for _, tier := range topic.Tiers {
+			topics = append(topics, tier.Topic)
+		}
+	}
+	// The names that the measurements use.
+	l := ladder{origin: "payments", delay: "2s", tier: "payments.retry.2s"}
+	want := []string{"orders.dlt", "orders.retry.10s", "orders.retry.1m", l.deadLetters(), l.tier}
+	if diff := cmp.Diff(want, topics); diff != "" {
+		t.Errorf("topics (-want +got):\n%s", diff)
+	}
+}
+
+func TestEveryMeasurementHasACluster(t *testing.T) {
+	for _, m := range measurements {
+		if !slices.Contains(clusters, m.brokers) {
+			t.Errorf("%s takes %d brokers, and there are clusters of %v", m.name, m.brokers, clusters)
+		}
+	}
+}
+
 func TestDueNeedsRoomInTheValue(t *testing.T) {
 	l := loader{size: dueBytes - 1, random: newRandom()}
 	if _, err := dueOf(l.record(time.Now()).Value); err == nil {
@@ -231,6 +349,7 @@ func TestCommandLineIsChecked(t *testing.T) {
 		"":                               true,
 		"-only lateness -minutes 0.2":    true,
 		"-only drain,waiting -values 10": true,
+		"-only poison,idle,blocked":      true,
 		"-only speed":                    false,
 		"-values 1k":                     false,
 		"-values 0":                      false,

@@ -58,13 +58,30 @@ func (s settings) with(change func(*settings)) settings {
 	return s
 }
 
+// backlog is what drains: records of a tier that are overdue.
+type backlog struct {
+	ladder
+	records int64
+	poison  int64 // how many of them become dead letters
+}
+
 // drain measures how fast a million overdue records come back.
-func (b *bench) drain(ctx context.Context, size int) error {
+func (b *bench) drain(ctx context.Context) error {
+	for _, size := range b.values {
+		if err := b.drainOf(ctx, size); err != nil {
+			return fmt.Errorf("values of %d bytes: %w", size, err)
+		}
+	}
+	return nil
+}
+
+func (b *bench) drainOf(ctx context.Context, size int) error {
 	name := sizeName(size)
-	l, err := b.newLadder(ctx, "drain-"+name, "10m")
+	ladder, err := b.newLadder(ctx, "drain-"+name, "10m", nil)
 	if err != nil {
 		return err
 	}
+	l := backlog{ladder: ladder, records: b.records}
 	if err := b.fill(ctx, l, size); err != nil {
 		return err
 	}
@@ -91,7 +108,7 @@ func (b *bench) drain(ctx context.Context, size int) error {
 
 // ceiling finds the fastest settings of the bare loop. Each is tried twice, far apart, and its faster run counts; a first
 // run warms the broker up and counts for nothing.
-func (b *bench) ceiling(ctx context.Context, l ladder) (settings, error) {
+func (b *bench) ceiling(ctx context.Context, l backlog) (settings, error) {
 	if _, err := b.drainOnce(ctx, bareRuns, l, base); err != nil {
 		return settings{}, err
 	}
@@ -113,35 +130,44 @@ func (b *bench) ceiling(ctx context.Context, l ladder) (settings, error) {
 }
 
 // fill writes the records, overdue by an hour.
-func (b *bench) fill(ctx context.Context, l ladder, size int) error {
-	b.say("writing %d records of %d bytes to %s", b.records, size, l.tier)
-	load, err := newLoader(b.brokers, l, size)
+func (b *bench) fill(ctx context.Context, l backlog, size int) error {
+	b.say("writing %d records of %d bytes to %s, %d of them poison", l.records, size, l.tier, l.poison)
+	load, err := newLoader(b.brokers, l.ladder, size)
 	if err != nil {
 		return err
 	}
 	defer load.close()
-	return load.load(ctx, b.records, 0, -time.Hour)
+	if l.poison > 0 {
+		load.spoil = newPoisoner().spoil
+	}
+	return load.load(ctx, l.records, 0, -time.Hour)
 }
 
-func (b *bench) drainOnce(ctx context.Context, who contender, l ladder, s settings) (run, error) {
+// drainOnce lets a contender move a whole backlog, and fails if a record is then missing, doubled or in the wrong place.
+func (b *bench) drainOnce(ctx context.Context, who contender, l backlog, s settings) (run, error) {
 	zero := map[int32]int64{}
 	for p := range int32(partitions) {
 		zero[p] = 0
 	}
-	if err := b.rewind(ctx, who, l, zero); err != nil {
+	if err := b.rewind(ctx, who, l.ladder, zero); err != nil {
 		return run{}, err
 	}
-	start, err := b.client.EndOffsets(ctx, l.origin)
-	if err != nil {
-		return run{}, err
+	topics := []growth{{topic: l.origin}, {topic: l.deadLetters()}}
+	var err error
+	for i := range topics {
+		if topics[i].start, err = b.client.EndOffsets(ctx, topics[i].topic); err != nil {
+			return run{}, err
+		}
 	}
-	c, err := b.start(who, l, "bare-drain", s)
+	c, err := b.start(who, l.ladder, "bare-drain", s)
 	if err != nil {
 		return run{}, err
 	}
 	defer c.kill()
-	if err := b.grown(ctx, c, l.origin, start, b.records); err != nil {
-		return run{}, err
+	for i, want := range []int64{l.records - l.poison, l.poison} {
+		if err := b.grown(ctx, c, topics[i].topic, topics[i].start, want); err != nil {
+			return run{}, err
+		}
 	}
 	mem, err := memoryOf(c.pid())
 	if err != nil {
@@ -151,14 +177,18 @@ func (b *bench) drainOnce(ctx context.Context, who contender, l ladder, s settin
 	if err != nil {
 		return run{}, err
 	}
-	end, err := b.client.EndOffsets(ctx, l.origin)
-	if err != nil {
+	for i, want := range []int64{l.records - l.poison, l.poison} {
+		if topics[i].end, err = b.client.EndOffsets(ctx, topics[i].topic); err != nil {
+			return run{}, err
+		}
+		if n := topics[i].records(); n != want {
+			return run{}, fmt.Errorf("%s wrote %d records to %s, not %d", who, n, topics[i].topic, want)
+		}
+	}
+	if err := b.checkLetters(ctx, topics[1]); err != nil {
 		return run{}, err
 	}
-	if n := total(end) - total(start); n != b.records {
-		return run{}, fmt.Errorf("%s wrote %d records to %s, not %d", who, n, l.origin, b.records)
-	}
-	took, err := b.span(ctx, l.origin, start, end)
+	took, err := b.span(ctx, topics...)
 	if err != nil {
 		return run{}, err
 	}
@@ -166,11 +196,11 @@ func (b *bench) drainOnce(ctx context.Context, who contender, l ladder, s settin
 		return run{}, errors.New("too few records: the drain took no time")
 	}
 	r := run{
-		perSecond:    float64(b.records) / took.Seconds(),
-		cpuPerRecord: cpu / time.Duration(b.records),
+		perSecond:    float64(l.records) / took.Seconds(),
+		cpuPerRecord: cpu / time.Duration(l.records),
 		peak:         mem.peak,
 	}
 	b.say("%-9s %s: %7.0f records/s, %.2f us of CPU a record, %d MiB", who, l.origin,
-		r.perSecond, float64(cpu)/1e3/float64(b.records), r.peak/mebibyte)
-	return r, b.trim(ctx, l.origin)
+		r.perSecond, float64(cpu)/1e3/float64(l.records), r.peak/mebibyte)
+	return r, errors.Join(b.trim(ctx, l.origin), b.trim(ctx, l.deadLetters()))
 }

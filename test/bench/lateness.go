@@ -31,7 +31,7 @@ type late struct {
 
 // lateness measures how long after its due time a record is on the origin.
 func (b *bench) lateness(ctx context.Context) error {
-	l, err := b.newLadder(ctx, "lateness", latenessTier.String())
+	l, err := b.newLadder(ctx, "lateness", latenessTier.String(), nil)
 	if err != nil {
 		return err
 	}
@@ -39,7 +39,7 @@ func (b *bench) lateness(ctx context.Context) error {
 		found := map[string][]float64{}
 		for range b.runs {
 			for _, who := range []contender{bareRuns, forwarderRuns} {
-				run, err := b.latenessOnce(ctx, who, l, rate)
+				run, err := b.latenessOnce(ctx, who, l, stream{rate: rate, length: b.length})
 				if err != nil {
 					return err
 				}
@@ -68,16 +68,37 @@ func (b *bench) lateness(ctx context.Context) error {
 	return nil
 }
 
-func (b *bench) latenessOnce(ctx context.Context, who contender, l ladder, rate int) (late, error) {
+// stream is what becomes due while it is timed.
+type stream struct {
+	rate   int
+	length time.Duration
+	poison bool // one in poisonShare is for the dead letters
+}
+
+// records is how many are written in all, with those that do not count yet.
+func (s stream) records() int64 {
+	n := inTime(s.rate, settleTime+s.length)
+	if s.poison {
+		n -= n % poisonShare
+	}
+	return n
+}
+
+// letters is how many of the records are poison.
+func (s stream) letters() int64 {
+	if !s.poison {
+		return 0
+	}
+	return s.records() / poisonShare
+}
+
+// latenessOnce starts a contender and times what it brings back.
+func (b *bench) latenessOnce(ctx context.Context, who contender, l ladder, s stream) (late, error) {
 	end, err := b.client.EndOffsets(ctx, l.tier)
 	if err != nil {
 		return late{}, err
 	}
 	if err := b.rewind(ctx, who, l, end); err != nil {
-		return late{}, err
-	}
-	start, err := b.client.EndOffsets(ctx, l.origin)
-	if err != nil {
 		return late{}, err
 	}
 	c, err := b.start(who, l, "bare-delay", base)
@@ -88,15 +109,33 @@ func (b *bench) latenessOnce(ctx context.Context, who contender, l ladder, rate 
 	if err := b.joined(ctx, c, groupOf(who, l)); err != nil {
 		return late{}, err
 	}
+	found, err := b.timed(ctx, c, l, s)
+	if err != nil {
+		return late{}, err
+	}
+	_, err = c.stop(stopLimit)
+	return found, err
+}
 
-	n := inTime(rate, settleTime+b.length)
+// timed writes the records of a stream to the tier and times on the origin those that come back. It returns when all are
+// where they belong.
+func (b *bench) timed(ctx context.Context, c *child, l ladder, s stream) (late, error) {
+	start, err := b.client.EndOffsets(ctx, l.origin)
+	if err != nil {
+		return late{}, err
+	}
+	letters := growth{topic: l.deadLetters()}
+	if letters.start, err = b.client.EndOffsets(ctx, letters.topic); err != nil {
+		return late{}, err
+	}
+	n := s.records() - s.letters()
 	reading, stopReading := context.WithCancel(ctx)
 	defer stopReading()
 	var found late
 	var readErr error
 	var reader sync.WaitGroup
 	reader.Go(func() {
-		found, readErr = b.watch(reading, l.origin, start, n, inTime(rate, settleTime))
+		found, readErr = b.watch(reading, l.origin, start, n, inTime(s.rate, settleTime))
 		stopReading()
 	})
 	load, err := newLoader(b.brokers, l, latenessSize)
@@ -104,7 +143,10 @@ func (b *bench) latenessOnce(ctx context.Context, who contender, l ladder, rate 
 		return late{}, err
 	}
 	defer load.close()
-	if err := load.load(ctx, n, rate, latenessTier); err != nil {
+	if s.poison {
+		load.spoil = newPoisoner().spoil
+	}
+	if err := load.load(ctx, s.records(), s.rate, latenessTier); err != nil {
 		return late{}, err
 	}
 	arrived := b.grown(ctx, c, l.origin, start, n)
@@ -112,11 +154,16 @@ func (b *bench) latenessOnce(ctx context.Context, who contender, l ladder, rate 
 		stopReading()
 	}
 	reader.Wait()
-	if err := errors.Join(arrived, readErr); err != nil {
+	if err := errors.Join(arrived, readErr, b.grown(ctx, c, letters.topic, letters.start, s.letters())); err != nil {
 		return late{}, err
 	}
-	_, err = c.stop(stopLimit)
-	return found, err
+	if letters.end, err = b.client.EndOffsets(ctx, letters.topic); err != nil {
+		return late{}, err
+	}
+	if have := letters.records(); have != s.letters() {
+		return late{}, fmt.Errorf("%d records are in %s, not %d", have, letters.topic, s.letters())
+	}
+	return found, b.checkLetters(ctx, letters)
 }
 
 // watch reads n records of the origin, and times all but the first few.

@@ -30,15 +30,20 @@ type loader struct {
 	random *rand.ChaCha8
 	env    envelope.Envelope
 	made   int64
+	spoil  func(*kgo.Record) // changes each record before it is written; nil: none is changed
 }
 
 func newLoader(brokers []string, ladder ladder, size int) (*loader, error) {
-	client, err := kgo.NewClient(
+	options := []kgo.Opt{
 		kgo.SeedBrokers(brokers...),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.ProducerBatchCompression(kgo.NoCompression()),
 		kgo.ProducerLinger(0),
-	)
+	}
+	if ladder.batch > 0 {
+		options = append(options, kgo.ProducerBatchMaxBytes(ladder.batch))
+	}
+	client, err := kgo.NewClient(options...)
 	if err != nil {
 		return nil, fmt.Errorf("make the client that loads: %w", err)
 	}
@@ -68,13 +73,17 @@ func (l *loader) record(due time.Time) *kgo.Record {
 	e.SetDeliveries(1)
 	e.SetAvailableAt(due)
 	e.EnsureMessageID(l.origin, partition, offset)
-	return &kgo.Record{
+	r := &kgo.Record{
 		Topic:     l.tier,
 		Partition: partition,
 		Key:       fmt.Appendf(nil, "key-%08d", l.made),
 		Value:     value,
 		Headers:   e.Append(make([]kgo.RecordHeader, 0, 9), nil, envelope.Hop),
 	}
+	if l.spoil != nil {
+		l.spoil(r)
+	}
+	return r
 }
 
 // dueOf reads the due time that a value begins with.

@@ -1,16 +1,19 @@
-// Command bench measures the forwarder on one real Kafka broker, and a bare loop of the same client library beside it.
+// Command bench measures the forwarder on real Kafka, and a bare loop of the same client library beside it.
 //
-// It answers three questions. drain: how fast a million overdue records come back, as a share of what the bare loop
+// It answers six questions. drain: how fast a million overdue records come back, as a share of what the bare loop
 // reaches. lateness: how long after its due time a record is on its origin, at several rates. waiting: how much memory a
-// million waiting records take, and how often their bytes are fetched.
+// million waiting records take, and how often their bytes are fetched. poison: what records that can never be delivered
+// cost the others. idle: what thousands of partitions cost in which nothing happens. blocked: what a topic whose origin
+// takes nothing costs the other topics.
 //
 // The model: a contender, the forwarder's binary or the bare loop, is a child process that moves records from one tier
 // topic to one origin. Contenders take turns on the same topics, so that what else the machine does meets both; figures
 // are medians of the turns, and a ratio is the median of those of each turn. Rates and lateness are read from the stamps
 // that the broker gives; processor time, memory and bytes read from the kernel. Nothing is asked of the contender itself.
+// Where the bare loop can not do the work, an undisturbed forwarder takes its place.
 //
 // Progress goes to standard error, a table to standard output, and one JSON object for each figure to a file. A record
-// that is early, missing or doubled fails the run. All children end with this process.
+// that is early, missing, doubled or in the wrong place fails the run. All children end with this process.
 package main
 
 import (
@@ -70,16 +73,43 @@ type options struct {
 	forwarder string
 }
 
-var measurements = []string{"drain", "lateness", "waiting"}
+// measurement is one of the questions, and how many brokers it takes to answer it.
+type measurement struct {
+	name    string
+	brokers int
+	run     func(*bench, context.Context) error
+}
+
+// measurements are all that there are. Those of one cluster follow each other, and idle is the last of its cluster: it
+// leaves thousands of partitions behind.
+var measurements = []measurement{
+	{"drain", 1, (*bench).drain},
+	{"lateness", 1, (*bench).lateness},
+	{"waiting", 1, (*bench).waiting},
+	{"poison", 1, (*bench).poison},
+	{"idle", 1, (*bench).idle},
+	{"blocked", 3, (*bench).blocked},
+}
+
+// clusters are the sizes of the clusters that are started, one after the other.
+var clusters = []int{1, 3}
+
+func names() []string {
+	var all []string
+	for _, m := range measurements {
+		all = append(all, m.name)
+	}
+	return all
+}
 
 func parse(args []string) (options, error) {
 	var o options
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
-	only := f.String("only", strings.Join(measurements, ","), "what to measure")
+	only := f.String("only", strings.Join(names(), ","), "what to measure")
 	values := f.String("values", "1024,100", "sizes of the values to drain, in bytes")
-	f.Int64Var(&o.records, "records", 1_000_000, "how many records drain or wait")
-	f.Float64Var(&o.minutes, "minutes", 1, "length of a lateness run")
-	f.IntVar(&o.runs, "runs", 5, "runs of drain and lateness, of which the median counts")
+	f.Int64Var(&o.records, "records", 1_000_000, fmt.Sprintf("how many records drain or wait; for poison and blocked at most %d", troubleRecords))
+	f.Float64Var(&o.minutes, "minutes", 1, "length of a lateness run, and of the idleness; half of it for poison and blocked")
+	f.IntVar(&o.runs, "runs", 5, "runs of all but waiting and idle, of which the median counts")
 	f.StringVar(&o.out, "out", "out/bench.json", "file for the figures")
 	f.StringVar(&o.forwarder, "forwarder", "bin/forwarder", "the forwarder's binary")
 	if err := f.Parse(args); err != nil {
@@ -89,8 +119,8 @@ func parse(args []string) (options, error) {
 		return o, fmt.Errorf("unexpected argument %q", f.Arg(0))
 	}
 	for name := range strings.SplitSeq(*only, ",") {
-		if !slices.Contains(measurements, name) {
-			return o, fmt.Errorf("-only: %q is none of %s", name, strings.Join(measurements, ", "))
+		if !slices.Contains(names(), name) {
+			return o, fmt.Errorf("-only: %q is none of %s", name, strings.Join(names(), ", "))
 		}
 		o.only = append(o.only, name)
 	}
@@ -111,49 +141,49 @@ func parse(args []string) (options, error) {
 type bench struct {
 	*rig
 	report
+	values  []int
 	records int64
 	runs    int
 	length  time.Duration
 }
 
-func measure(ctx context.Context, o options) (err error) {
+func measure(ctx context.Context, o options) error {
 	if err := os.Remove(o.out); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err // Old figures must not pass for those of this run.
 	}
-	r, err := newRig(ctx, o.forwarder, os.Stderr)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, r.close()) }()
-	b := &bench{rig: r, records: o.records, runs: o.runs, length: time.Duration(o.minutes * float64(time.Minute))}
-	for _, name := range measurements {
-		if slices.Contains(o.only, name) {
-			err = errors.Join(err, b.one(ctx, name, o))
+	b := &bench{values: o.values, records: o.records, runs: o.runs, length: time.Duration(o.minutes * float64(time.Minute))}
+	var err error
+	for _, brokers := range clusters {
+		var wanted []measurement
+		for _, m := range measurements {
+			if m.brokers == brokers && slices.Contains(o.only, m.name) {
+				wanted = append(wanted, m)
+			}
 		}
-		if ctx.Err() != nil {
-			break
+		if len(wanted) > 0 && ctx.Err() == nil {
+			err = errors.Join(err, b.on(ctx, o.forwarder, brokers, wanted))
 		}
 	}
 	// What was measured is worth having though something else failed.
 	return errors.Join(err, b.table(os.Stdout), b.write(o.out))
 }
 
-func (b *bench) one(ctx context.Context, name string, o options) error {
-	switch name {
-	case "drain":
-		for _, size := range o.values {
-			if err := b.drain(ctx, size); err != nil {
-				return fmt.Errorf("drain %d: %w", size, err)
-			}
+// on measures on a cluster of its own.
+func (b *bench) on(ctx context.Context, forwarder string, brokers int, wanted []measurement) (err error) {
+	if b.rig, err = newRig(ctx, forwarder, brokers, os.Stderr); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.close()) }()
+	for _, m := range wanted {
+		if failed := m.run(b, ctx); failed != nil {
+			err = errors.Join(err, fmt.Errorf("%s: %w", m.name, failed))
 		}
-	case "lateness":
-		if err := b.lateness(ctx); err != nil {
-			return fmt.Errorf("lateness: %w", err)
-		}
-	case "waiting":
-		if err := b.waiting(ctx); err != nil {
-			return fmt.Errorf("waiting: %w", err)
+		if ctx.Err() != nil {
+			break
 		}
 	}
-	return nil
+	return err
 }
+
+// trouble is how many records a backlog has that is there to make trouble.
+func (b *bench) trouble() int64 { return min(b.records, troubleRecords) }

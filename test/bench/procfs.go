@@ -1,10 +1,12 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // memory is the resident memory of a process in bytes.
@@ -25,6 +27,37 @@ func memoryOf(pid int) (memory, error) {
 	}
 	m.peak, err = field(string(text), "VmHWM:")
 	return m, err
+}
+
+// clockTick is the unit of processor time in /proc, on every Linux.
+const clockTick = 10 * time.Millisecond
+
+// cpuOf is the processor time that a process has used so far.
+func cpuOf(pid int) (time.Duration, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	return cpuIn(string(text))
+}
+
+// cpuIn adds the times in user and in system mode. They are counted from the bracket that ends the program's name, which
+// may hold anything.
+func cpuIn(stat string) (time.Duration, error) {
+	const user, system = 11, 12
+	words := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
+	if len(words) <= system {
+		return 0, errors.New("read the processor time: too few fields")
+	}
+	var ticks int64
+	for _, word := range []string{words[user], words[system]} {
+		n, err := strconv.ParseInt(word, 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("read the processor time: %w", err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * clockTick, nil
 }
 
 // readBytes is how many bytes a process has read by system calls: all that came over its sockets, and the files it

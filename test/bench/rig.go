@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -33,7 +34,8 @@ type rig struct {
 	progress  io.Writer
 }
 
-func newRig(ctx context.Context, forwarder string, progress io.Writer) (_ *rig, err error) {
+// newRig starts a cluster of one broker or of three.
+func newRig(ctx context.Context, forwarder string, brokers int, progress io.Writer) (_ *rig, err error) {
 	r := &rig{progress: progress}
 	if r.forwarder, err = filepath.Abs(forwarder); err != nil {
 		return nil, err
@@ -52,8 +54,8 @@ func newRig(ctx context.Context, forwarder string, progress io.Writer) (_ *rig, 
 	if r.dir, err = os.MkdirTemp("", "redrive-bench-"); err != nil {
 		return nil, err
 	}
-	r.say("starting Kafka")
-	if r.kafka, err = testkit.StartKafka(ctx, testkit.KafkaOptions{Heap: "512m"}); err != nil {
+	r.say("starting Kafka, brokers: %d", brokers)
+	if r.kafka, err = testkit.StartKafka(ctx, testkit.KafkaOptions{Brokers: brokers, Heap: "512m"}); err != nil {
 		return nil, err
 	}
 	r.brokers = r.kafka.Brokers()
@@ -81,27 +83,55 @@ func (r *rig) say(format string, args ...any) {
 
 // ladder is an origin with one tier, and the configuration of a forwarder for it.
 type ladder struct {
-	origin, tier string
-	config       string
+	origin, delay, tier string
+	config              string
+	batch               int32 // the largest that the tier takes; 0: the client's default
 }
 
+func (l ladder) deadLetters() string { return l.origin + ".dlt" }
+
+func (l ladder) entry() entry { return entry{origin: l.origin, tiers: []string{l.delay}} }
+
 // newLadder makes the topics as a user does: the origin by hand, the others by the forwarder. The origin stamps records
-// when they are appended, which is what rates and lateness are read from.
-func (r *rig) newLadder(ctx context.Context, origin, tier string) (ladder, error) {
-	l := ladder{origin: origin, tier: origin + ".retry." + tier, config: filepath.Join(r.dir, origin+".yaml")}
-	err := r.client.CreateTopic(ctx, origin, partitions, map[string]string{
+// when they are appended, which is what rates and lateness are read from; it may have more settings.
+func (r *rig) newLadder(ctx context.Context, origin, delay string, more map[string]string) (ladder, error) {
+	l := ladder{origin: origin, delay: delay, tier: origin + ".retry." + delay}
+	configs := map[string]string{
 		"message.timestamp.type": "LogAppendTime",
 		"segment.bytes":          fmt.Sprint(64 * mebibyte), // So that trim gives the disk back.
-	})
+	}
+	maps.Copy(configs, more)
+	err := r.client.CreateTopic(ctx, origin, partitions, configs)
 	if err != nil {
 		return l, err
 	}
-	text := fmt.Sprintf("kafka: {brokers: [%s]}\nforwarder: {group: %s, admin: {address: \"127.0.0.1:0\"}}\nlogging: {level: warn}\ntopics:\n  - origin: %s\n    tiers: [%s]\n",
-		strings.Join(r.brokers, ", "), groupOf(forwarderRuns, l), origin, tier)
-	if err := os.WriteFile(l.config, []byte(text), 0o600); err != nil {
+	if l.config, err = r.configure(origin, groupOf(forwarderRuns, l), l.entry()); err != nil {
 		return l, err
 	}
-	return l, runChild(ctx, command{name: "topics apply", program: r.forwarder, args: []string{"topics", "apply", "-c", l.config}})
+	return l, r.apply(ctx, l.config)
+}
+
+// entry is one of topics.yaml.
+type entry struct {
+	origin string
+	tiers  []string // their delays
+}
+
+// configure writes the configuration of a forwarder to a file and returns its path.
+func (r *rig) configure(name, group string, entries ...entry) (string, error) {
+	var text strings.Builder
+	fmt.Fprintf(&text, "kafka: {brokers: [%s]}\n", strings.Join(r.brokers, ", "))
+	fmt.Fprintf(&text, "forwarder: {group: %s, admin: {address: \"127.0.0.1:0\"}}\nlogging: {level: warn}\ntopics:\n", group)
+	for _, e := range entries {
+		fmt.Fprintf(&text, "  - origin: %s\n    tiers: [%s]\n", e.origin, strings.Join(e.tiers, ", "))
+	}
+	path := filepath.Join(r.dir, name+".yaml")
+	return path, os.WriteFile(path, []byte(text.String()), 0o600)
+}
+
+// apply lets the forwarder make what is missing of its topics.
+func (r *rig) apply(ctx context.Context, config string) error {
+	return runChild(ctx, command{name: "topics apply", program: r.forwarder, args: []string{"topics", "apply", "-c", config}})
 }
 
 // contender is who moves the records.
@@ -117,32 +147,51 @@ func groupOf(who contender, l ladder) string { return string(who) + "-" + l.orig
 // start starts a contender. The mode is what a bare loop does.
 func (r *rig) start(who contender, l ladder, mode string, s settings) (*child, error) {
 	if who == forwarderRuns {
-		return startChild(r.dir, command{name: "forwarder", program: r.forwarder, args: []string{"run", "-c", l.config}})
+		return r.startForwarder(l.config)
 	}
+	return r.startBare(mode, groupOf(bareRuns, l), l.tier, l.origin, s)
+}
+
+func (r *rig) startForwarder(config string) (*child, error) {
+	return startChild(r.dir, command{name: "forwarder", program: r.forwarder, args: []string{"run", "-c", config}})
+}
+
+// startBare starts a bare loop from one or more topics, separated by commas.
+func (r *rig) startBare(mode, group, from, to string, s settings) (*child, error) {
 	args := append([]string{
-		mode, "-brokers", strings.Join(r.brokers, ","), "-group", groupOf(bareRuns, l), "-from", l.tier, "-to", l.origin,
+		mode, "-brokers", strings.Join(r.brokers, ","), "-group", group, "-from", from, "-to", to,
 	}, s.args()...)
 	return startChild(r.dir, command{name: "bare", program: r.self, args: args})
 }
 
 // rewind sets where a contender starts in the tier.
 func (r *rig) rewind(ctx context.Context, who contender, l ladder, offsets map[int32]int64) error {
+	return r.place(ctx, groupOf(who, l), l.tier, offsets)
+}
+
+// place sets where a group starts in a topic.
+func (r *rig) place(ctx context.Context, group, topic string, offsets map[int32]int64) error {
 	var at kadm.Offsets
 	for p, o := range offsets {
-		at.AddOffset(l.tier, p, o, -1)
+		at.AddOffset(topic, p, o, -1)
 	}
-	responses, err := r.client.Admin().CommitOffsets(ctx, groupOf(who, l), at)
+	responses, err := r.client.Admin().CommitOffsets(ctx, group, at)
 	if err == nil {
 		err = responses.Error()
 	}
 	if err != nil {
-		return fmt.Errorf("set the offsets of %s: %w", groupOf(who, l), err)
+		return fmt.Errorf("set the offsets of %s in %s: %w", group, topic, err)
 	}
 	return nil
 }
 
 // joined waits until a contender has its partitions.
 func (r *rig) joined(ctx context.Context, c *child, group string) error {
+	return r.joinedTo(ctx, c, group, 1)
+}
+
+// joinedTo waits until a contender has so many partitions, or more.
+func (r *rig) joinedTo(ctx context.Context, c *child, group string, want int) error {
 	ctx, cancel := context.WithTimeout(ctx, stallLimit)
 	defer cancel()
 	err := testkit.Await(ctx, func(ctx context.Context) error {
@@ -157,9 +206,12 @@ func (r *rig) joined(ctx context.Context, c *child, group string) error {
 		if err != nil {
 			return err
 		}
-		g := groups[group]
-		if g.State != "Stable" || len(g.AssignedPartitions()) == 0 {
-			return fmt.Errorf("group %s is in state %q", group, g.State)
+		g, have := groups[group], 0
+		for _, of := range g.AssignedPartitions() {
+			have += len(of)
+		}
+		if g.State != "Stable" || have < want {
+			return fmt.Errorf("group %s is in state %q with %d partitions", group, g.State, have)
 		}
 		return nil
 	})
@@ -204,30 +256,43 @@ func total(offsets map[int32]int64) int64 {
 	return n
 }
 
-// span is how long it took from the first to the last record between two ends of a topic, by the broker's stamps.
-func (r *rig) span(ctx context.Context, topic string, start, end map[int32]int64) (time.Duration, error) {
+// growth is what a topic got between two ends.
+type growth struct {
+	topic      string
+	start, end map[int32]int64
+}
+
+func (g growth) records() int64 { return total(g.end) - total(g.start) }
+
+// span is how long it took from the first to the last record that topics got, by the broker's stamps.
+func (r *rig) span(ctx context.Context, topics ...growth) (time.Duration, error) {
 	var first, last time.Time
-	ends := map[int32]kgo.Offset{}
-	starts := map[int32]kgo.Offset{}
-	for p := range end {
-		if start[p] == end[p] {
-			continue
+	for _, g := range topics {
+		ends := map[int32]kgo.Offset{}
+		starts := map[int32]kgo.Offset{}
+		for p := range g.end {
+			if g.start[p] == g.end[p] {
+				continue
+			}
+			starts[p], ends[p] = kgo.NewOffset().At(g.start[p]), kgo.NewOffset().At(g.end[p]-1)
 		}
-		starts[p], ends[p] = kgo.NewOffset().At(start[p]), kgo.NewOffset().At(end[p]-1)
+		err := errors.Join(
+			r.readFirst(ctx, g.topic, starts, func(t time.Time) {
+				if first.IsZero() || t.Before(first) {
+					first = t
+				}
+			}),
+			r.readFirst(ctx, g.topic, ends, func(t time.Time) {
+				if t.After(last) {
+					last = t
+				}
+			}),
+		)
+		if err != nil {
+			return 0, err
+		}
 	}
-	err := errors.Join(
-		r.readFirst(ctx, topic, starts, func(t time.Time) {
-			if first.IsZero() || t.Before(first) {
-				first = t
-			}
-		}),
-		r.readFirst(ctx, topic, ends, func(t time.Time) {
-			if t.After(last) {
-				last = t
-			}
-		}),
-	)
-	return last.Sub(first), err
+	return last.Sub(first), nil
 }
 
 // readFirst calls each with the timestamp of the first record of each partition at the given offsets.

@@ -17,7 +17,7 @@ const (
 
 // waiting measures what a million records that wait cost: memory, and bytes read more than once.
 func (b *bench) waiting(ctx context.Context) error {
-	l, err := b.newLadder(ctx, "waiting", "10m")
+	l, err := b.newLadder(ctx, "waiting", "10m", nil)
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ func TestWaitingRecordsSurviveRebalances(t *testing.T) {
 	for range 3 {
 		guest := s.launch()
 		s.awaitShared(stays, guest)
-		s.awaitHolding(guest, 10)
+		s.awaitHolding(guest)
 		guest.term()
 		stays.awaitAssigned(s.owned())
 	}
