@@ -178,7 +178,7 @@ func (s *search) read(ctx context.Context, progress func(Progress)) error {
 			from[topic][partition] = kgo.NewOffset().At(p.at)
 		}
 	}
-	base, err := s.o.f.opts.Kafka.ClientOpts()
+	base, err := s.o.f.opts.Kafka.ClientOpts() //nolint:contextcheck // It authenticates for as long as the client lives.
 	if err != nil {
 		return err
 	}

@@ -197,6 +197,10 @@ func producerOpts(batchLimit func(topic string) int32) []kgo.Opt {
 		kgo.ProducerBatchMaxBytesFn(batchLimit),
 		kgo.MaxBufferedRecords(1 << 30),
 		kgo.ProducerLinger(0),
+		// A connection that a broker leaves without an answer is given up after
+		// both: everything that goes to the broker waits for that long.
+		kgo.ProduceRequestTimeout(5*time.Second),
+		kgo.RequestTimeoutOverhead(4*time.Second),
 		kgo.MetadataMinAge(250 * time.Millisecond),
 		kgo.MetadataMaxAge(30 * time.Second),
 	}
@@ -283,7 +287,7 @@ func (f *Forwarder) Run(ctx context.Context) error {
 	if f.opts.Registerer != nil {
 		defer f.opts.Registerer.Unregister(f.collector)
 	}
-	base, err := f.opts.Kafka.ClientOpts()
+	base, err := f.opts.Kafka.ClientOpts() //nolint:contextcheck // It authenticates for as long as the client lives.
 	if err != nil {
 		close(f.loop.ended)
 		return err

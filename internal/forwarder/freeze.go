@@ -174,6 +174,9 @@ func (s *source) probed(l *loop) {
 	if z.probes > 0 {
 		return
 	}
+	if z.bad == 0 {
+		z.backoff, z.retryAt = 0, time.Time{}
+	}
 	switch {
 	case z.bad > 0 && z.sent > 1:
 		// Those that were refused are the first of what failed again.
@@ -181,7 +184,7 @@ func (s *source) probed(l *loop) {
 	case z.bad > 0:
 		z.suspect = 0
 		z.size = max(1, z.size/2)
-		if len(z.failed) > 0 && z.failed[0].Value.cause != nil {
+		if last := z.failed[len(z.failed)-1]; last.Value.cause != nil {
 			z.size = max(z.size, maxFirstProbe/2) // It was found; its neighbours are innocent.
 		}
 	case z.suspect > z.sent:
@@ -190,7 +193,6 @@ func (s *source) probed(l *loop) {
 		z.suspect = 0
 	case len(z.failed) > 0:
 		z.size *= 2
-		z.backoff, z.retryAt = 0, time.Time{}
 	default:
 		if z.fault != nil {
 			l.f.log.Info("a frozen partition moves again",

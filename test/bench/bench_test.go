@@ -222,10 +222,10 @@ func TestStreamKnowsItsLetters(t *testing.T) {
 }
 
 func TestLatenessIsComparedTurnByTurn(t *testing.T) {
-	runs := func(p99s ...time.Duration) []late {
+	runs := func(p99s ...int) []late {
 		var all []late
 		for _, p := range p99s {
-			all = append(all, late{appended: []time.Duration{p * time.Millisecond}})
+			all = append(all, late{appended: []time.Duration{time.Duration(p) * time.Millisecond}})
 		}
 		return all
 	}

@@ -216,7 +216,7 @@ func (b *bench) besideOnce(ctx context.Context, other ladder, s scene) (late, er
 			return late{}, err
 		}
 	}
-	if _, err := c.stop(stopLimit); err != nil {
+	if _, err := c.stop(); err != nil {
 		return late{}, err
 	}
 	for _, l := range read {

@@ -88,17 +88,17 @@ func lastLines(text []byte, n int) []byte {
 }
 
 // stop ends the process with SIGTERM and returns the processor time of its whole life.
-func (c *child) stop(limit time.Duration) (time.Duration, error) {
+func (c *child) stop() (time.Duration, error) {
 	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return 0, fmt.Errorf("stop %s: %w", c.name, err)
 	}
-	timer := time.NewTimer(limit)
+	timer := time.NewTimer(stopLimit)
 	defer timer.Stop()
 	select {
 	case <-c.done:
 	case <-timer.C:
 		c.kill()
-		return 0, c.failure(fmt.Errorf("did not stop in %v", limit))
+		return 0, c.failure(fmt.Errorf("did not stop in %v", stopLimit))
 	}
 	if c.err != nil {
 		return 0, c.failure(errors.New("did not stop cleanly"))

@@ -173,7 +173,7 @@ func (b *bench) drainOnce(ctx context.Context, who contender, l backlog, s setti
 	if err != nil {
 		return run{}, err
 	}
-	cpu, err := c.stop(stopLimit)
+	cpu, err := c.stop()
 	if err != nil {
 		return run{}, err
 	}

@@ -122,6 +122,6 @@ func (b *bench) idleOnce(ctx context.Context, who contender, c *child, group str
 	found.percent = 100 * (after - before).Seconds() / time.Since(began).Seconds()
 	b.say("%-9s with %d idle partitions: %.2f %% of a core, %d MiB, at most %d MiB since the start", who, idleAssigned,
 		found.percent, found.memory.now/mebibyte, found.memory.peak/mebibyte)
-	_, err = c.stop(stopLimit)
+	_, err = c.stop()
 	return found, err
 }

@@ -113,7 +113,7 @@ func (b *bench) latenessOnce(ctx context.Context, who contender, l ladder, s str
 	if err != nil {
 		return late{}, err
 	}
-	_, err = c.stop(stopLimit)
+	_, err = c.stop()
 	return found, err
 }
 

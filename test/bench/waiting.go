@@ -82,7 +82,7 @@ func (b *bench) waiting(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	cpu, err := c.stop(stopLimit)
+	cpu, err := c.stop()
 	if err != nil {
 		return err
 	}
