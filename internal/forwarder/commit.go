@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/kafka-redrive/redrive/internal/kafka"
 	"github.com/kafka-redrive/redrive/internal/ordering"
 )
 
@@ -303,6 +304,9 @@ func commitErrors(req *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse
 // committed takes the answer to a commit.
 func (l *loop) committed(b *batch, refused map[string]map[int32]error, failed error) {
 	c := &l.commit
+	if kafka.Classify(failed) == kafka.Fenced {
+		l.fenced(failed)
+	}
 	if failed != nil {
 		l.f.metrics.commitErrors.Inc()
 		if c.err == nil {

@@ -199,8 +199,8 @@ func producerOpts(batchLimit func(topic string) int32) []kgo.Opt {
 		kgo.ProducerLinger(0),
 		// A connection that a broker leaves without an answer is given up after
 		// both: everything that goes to the broker waits for that long.
-		kgo.ProduceRequestTimeout(5*time.Second),
-		kgo.RequestTimeoutOverhead(4*time.Second),
+		kgo.ProduceRequestTimeout(5 * time.Second),
+		kgo.RequestTimeoutOverhead(4 * time.Second),
 		kgo.MetadataMinAge(250 * time.Millisecond),
 		kgo.MetadataMaxAge(30 * time.Second),
 	}

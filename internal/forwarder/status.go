@@ -286,13 +286,9 @@ func (l *loop) fetchFailed(topic string, partition int32, s *source, err error) 
 	switch {
 	case kafka.Classify(err) == kafka.Canceled:
 	case kafka.Classify(err) == kafka.Fenced:
-		l.f.log.Error("this member is fenced: another process has its instance id",
-			"instance_id", l.f.opts.InstanceID, "remedy", "give each process an instance id of its own", "err", err)
-		l.fail(fmt.Errorf("another process of group %s runs with the instance id %q, give each its own: %w", l.f.opts.Group, l.f.opts.InstanceID, err))
+		l.fenced(err)
 	case errors.Is(err, kerr.UnreleasedInstanceID) && l.unreleased():
-		l.f.log.Error("another process has this member's instance id and keeps it",
-			"instance_id", l.f.opts.InstanceID, "remedy", "give each process an instance id of its own", "err", err)
-		l.fail(fmt.Errorf("another process of group %s runs with the instance id %q, give each its own: %w", l.f.opts.Group, l.f.opts.InstanceID, err))
+		l.fenced(err)
 	case errors.As(err, &session):
 		l.faults.group = fault{err, l.now}
 		l.report("group", "the group can not be joined, it is tried again", "err", err)
@@ -317,6 +313,18 @@ func (l *loop) fetchFailed(topic string, partition int32, s *source, err error) 
 			l.rest(s)
 		}
 	}
+}
+
+// fenced ends the process: another one has this member's instance id. Nothing is
+// released any more.
+func (l *loop) fenced(err error) {
+	if l.fatalErr != nil {
+		return
+	}
+	l.f.log.Error("this member is fenced: another process has its instance id",
+		"instance_id", l.f.opts.InstanceID, "remedy", "give each process an instance id of its own", "err", err)
+	l.releasing = false
+	l.fail(fmt.Errorf("another process of group %s runs with the instance id %q, give each its own: %w", l.f.opts.Group, l.f.opts.InstanceID, err))
 }
 
 // unreleased notes that the instance id is in use, and tells whether that is so
