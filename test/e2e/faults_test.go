@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -106,6 +107,19 @@ func TestATierThatKeepsItsRecordsForLessThanItsWaitIsRefused(t *testing.T) {
 		if _, err := s.client.Admin().AlterTopicConfigs(t.Context(), change, s.tiers[0]); err != nil {
 			t.Fatal(err)
 		}
+		// The broker answers before it goes by the new value.
+		testkit.WaitFor(t, patience, "the new retention", func(ctx context.Context) error {
+			configs, err := s.client.Admin().DescribeTopicConfigs(ctx, s.tiers[0])
+			if err != nil {
+				return err
+			}
+			for _, c := range configs[0].Configs {
+				if c.Key == "retention.ms" && c.MaybeValue() != retention {
+					err = fmt.Errorf("it is %s", c.MaybeValue())
+				}
+			}
+			return err
+		})
 	}
 	set("10000")
 	refused := s.expect(1, "run", "-c", s.config, "--admin-address", "127.0.0.1:0")

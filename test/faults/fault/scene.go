@@ -520,7 +520,7 @@ func (s *scene) createOrigin() {
 	s.check(s.client.CreateTopic(s.ctx, s.origin, s.partitions, s.originSettings()))
 }
 
-// set changes a setting of topics.
+// set changes a setting of topics, and returns when the brokers go by it.
 func (s *scene) set(name, value string, topics ...string) {
 	change := []kadm.AlterConfig{{Op: kadm.SetConfig, Name: name, Value: &value}}
 	responses, err := s.client.Admin().AlterTopicConfigs(s.ctx, change, topics...)
@@ -530,6 +530,21 @@ func (s *scene) set(name, value string, topics ...string) {
 	if err != nil {
 		s.failf("set %s of %v: %w", name, topics, err)
 	}
+	s.await(name, func(ctx context.Context) error {
+		configs, err := s.client.Admin().DescribeTopicConfigs(ctx, topics...)
+		if err != nil {
+			return err
+		}
+		for _, c := range configs {
+			err = errors.Join(err, c.Err)
+			for _, entry := range c.Configs {
+				if entry.Key == name && entry.MaybeValue() != value {
+					err = errors.Join(err, fmt.Errorf("of %s it is %s", s.short(c.Name), entry.MaybeValue()))
+				}
+			}
+		}
+		return err
+	})
 }
 
 // judge stops the forwarders, reads all topics and holds what they say against the rules.
