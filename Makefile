@@ -49,7 +49,7 @@ clean: ## remove bin/ and out/
 	rm -rf bin out
 
 .PHONY: test
-test: tools kafka ## everything: vet, unit and time tests under the race detector, stories on real Kafka; KAFKA=3.9.1 picks a version
+test: tools kafka ## everything: vet, unit and time tests under the race detector, stories on real Kafka; KAFKA=3.9.2 picks a version
 	$(GO) vet ./...
 	$(MAKE) race e2e
 

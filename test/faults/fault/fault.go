@@ -62,8 +62,8 @@ type Fault struct {
 	What string
 	// Cluster is the kind of cluster that it needs.
 	Cluster Cluster
-	// Waits says that it breaks nothing which others use, and is mostly a wait of half a minute or more: it may be played
-	// beside others.
+	// Waits says that it breaks nothing which others use, waits more than it works, and has no step that must be quick: it may
+	// be played beside others.
 	Waits bool
 
 	stage stage

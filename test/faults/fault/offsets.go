@@ -11,12 +11,14 @@ import (
 func offsetFaults() []Fault {
 	return []Fault{
 		{
-			Name: "offset-missing", What: "the group's commits are gone, as when they expire",
-			play: offsetMissing,
+			Name: "offset-missing", What: "the group's commits are gone, as when they expire", Waits: true,
+			stage: stage{partitions: 2},
+			play:  offsetMissing,
 		},
 		{
-			Name: "offset-out-of-range", What: "the commit stands beyond the end of the topic",
-			play: offsetOutOfRange,
+			Name: "offset-out-of-range", What: "the commit stands beyond the end of the topic", Waits: true,
+			stage: stage{partitions: 2},
+			play:  offsetOutOfRange,
 		},
 		{
 			Name: "lost-to-retention", What: "retention overtakes records that wait to be read",

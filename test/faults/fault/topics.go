@@ -40,7 +40,7 @@ func topicFaults() []Fault {
 			play: partitionsAdded,
 		},
 		{
-			Name: "retention-too-short", What: "nobody runs for longer than a tier keeps its records",
+			Name: "retention-too-short", What: "nobody runs for longer than a tier keeps its records", Waits: true,
 			stage: stage{partitions: 2},
 			play:  retentionTooShort,
 		},
