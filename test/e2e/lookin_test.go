@@ -320,6 +320,12 @@ func TestARecordIsFoundWhileItWaitsAndNotAfter(t *testing.T) {
 
 	id := fmt.Sprintf("%s/%d/7", s.origin, 7%s.partitions)
 	key := []byte("key-7")
+	testkit.WaitFor(t, patience, "the commit of the inbox, until which a record is found there as well", func(context.Context) error {
+		if n := len(s.find(0, "--message-id", id)); n != 1 {
+			return fmt.Errorf("%d records are found", n)
+		}
+		return nil
+	})
 	for _, arguments := range [][]string{
 		{"--message-id", id},
 		{"--key", "key-7"},

@@ -29,11 +29,12 @@ func memberFaults() []Fault {
 }
 
 // memberFenced ends the first of two processes with one instance id, and the second brings all back. The first learns of
-// it by its next heartbeat: nothing is due before that, or it would come twice.
+// it by its next commit or heartbeat: what it sent on and could not commit comes twice, as after a crash.
 func memberFenced(s *scene) {
 	first := s.start()
 	waits := s.several(1000, 40)
 	s.hand(s.some(s.ladder, waits)...)
+	s.result.Allowed = waits
 	first.mayEnd = true
 	second := s.launch()
 	if !first.awaitEnd(patience) {
