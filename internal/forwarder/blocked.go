@@ -3,6 +3,8 @@ package forwarder
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -30,7 +32,7 @@ func (l *loop) outOfRange(s *source) {
 	s.blocked = issue.OffsetOutOfRange
 	s.detail = fmt.Sprintf("offset %d is not in the topic", s.order.Next())
 	s.report(l.f)
-	l.f.consumer.PauseFetchPartitions(partitionsOf([]*source{s}))
+	l.halt(s)
 	l.block(s)
 }
 
@@ -40,7 +42,7 @@ func (s *source) strand(l *loop, rec *kgo.Record) {
 	s.blocked = issue.RetiredTopic
 	s.detail = fmt.Sprintf("the record at offset %d belongs to no topic of the configuration: put its entry back", rec.Offset)
 	s.report(l.f)
-	l.f.consumer.PauseFetchPartitions(partitionsOf([]*source{s}))
+	l.halt(s)
 }
 
 // maybeLook looks for decisions if partitions wait for one.
@@ -53,10 +55,7 @@ func (l *loop) maybeLook() {
 	for s := range l.blocked {
 		topics[s.inlet.topic] = true
 	}
-	names := make([]string, 0, len(topics))
-	for topic := range topics {
-		names = append(names, topic)
-	}
+	names := slices.Collect(maps.Keys(topics))
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 3*lookInterval)
 		defer cancel()
@@ -79,12 +78,7 @@ func (f *Forwarder) look(ctx context.Context, topics []string) {
 		f.log.WarnContext(ctx, "the start offsets are not known, it is tried again", "err", err)
 		return
 	}
-	type done struct {
-		topic     string
-		partition int32
-		was       int64
-	}
-	var taken []done
+	var taken []*source
 	f.loop.do(func() {
 		for s := range f.loop.blocked {
 			if o, ok := starts.Lookup(s.inlet.topic, s.partition); ok && o.Err == nil {
@@ -101,15 +95,15 @@ func (f *Forwarder) look(ctx context.Context, topics []string) {
 				s.detail = "a decision is there and is taken when the records in memory are forwarded"
 				continue
 			}
-			taken = append(taken, done{s.inlet.topic, s.partition, d.was})
+			taken = append(taken, s)
 			f.loop.decided(s, d.at)
 		}
 	})
-	for _, d := range taken {
+	for _, s := range taken {
 		// Only a decision that fits the commit counts, so that one which stays does
 		// no harm; it is taken away for those who look.
-		if err := voidDecision(ctx, f.admin, f.opts.Group, d.topic, d.partition); err != nil {
-			f.log.WarnContext(ctx, "a decision was taken and can not be removed", "topic", d.topic, "partition", d.partition, "err", err)
+		if err := voidDecision(ctx, f.admin, f.opts.Group, s.inlet.topic, s.partition); err != nil {
+			f.log.WarnContext(ctx, "a decision was taken and can not be removed", "topic", s.inlet.topic, "partition", s.partition, "err", err)
 		}
 	}
 }
@@ -167,7 +161,7 @@ func (f *Forwarder) seek() {
 			for p := range partitions {
 				if s := f.loop.sources[topic][p]; s == nil {
 					delete(partitions, p)
-				} else if !s.paused && !s.resting && s.blocked == "" {
+				} else if s.mayRead() {
 					resume[topic] = append(resume[topic], p)
 				}
 			}

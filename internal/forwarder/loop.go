@@ -300,7 +300,17 @@ func (l *loop) pause(sources []*source) {
 
 func (l *loop) resume(s *source) {
 	s.paused = false
-	if !s.resting {
+	l.readOn(s)
+}
+
+// halt ends the reading of one partition, readOn begins it again unless
+// something else stands against it.
+func (l *loop) halt(s *source) {
+	l.f.consumer.PauseFetchPartitions(partitionsOf([]*source{s}))
+}
+
+func (l *loop) readOn(s *source) {
+	if s.mayRead() {
 		l.f.consumer.ResumeFetchPartitions(partitionsOf([]*source{s}))
 	}
 }
@@ -315,13 +325,11 @@ func (l *loop) rest(s *source) {
 		return
 	}
 	s.resting = true
-	l.f.consumer.PauseFetchPartitions(partitionsOf([]*source{s}))
+	l.halt(s)
 	time.AfterFunc(restInterval, func() {
 		l.do(func() {
 			s.resting = false
-			if !s.dropped && !s.paused && s.blocked == "" {
-				l.f.consumer.ResumeFetchPartitions(partitionsOf([]*source{s}))
-			}
+			l.readOn(s)
 		})
 	})
 }

@@ -2,11 +2,8 @@ package forwarder
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
-
-	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/kafka-redrive/redrive/internal/envelope"
 )
@@ -15,10 +12,7 @@ import (
 // still hold records, by the commits of the group, and has them read as well, so
 // that their records come back. It blocks until the brokers have answered.
 func (f *Forwarder) findRetired(ctx context.Context) {
-	commits, err := f.admin.FetchOffsets(ctx, f.opts.Group)
-	if errors.Is(err, kerr.GroupIDNotFound) {
-		return
-	}
+	commits, err := fetchCommits(ctx, f.admin, f.opts.Group)
 	if err != nil {
 		f.log.WarnContext(ctx, "the group's commits are not known; topics that were taken out of the configuration are not drained", "err", err)
 		return

@@ -56,7 +56,7 @@ func (k *skew) sent(now time.Time, r *record, offset int64) {
 }
 
 // read looks for such a copy in what was fetched.
-func (k *skew) read(_ time.Time, p *kgo.FetchPartition, topic string) {
+func (k *skew) read(p *kgo.FetchPartition, topic string) {
 	s, ok := k.pending[topic][p.Partition]
 	if !ok || len(p.Records) == 0 || p.Records[len(p.Records)-1].Offset < s.offset {
 		return

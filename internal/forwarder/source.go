@@ -129,6 +129,9 @@ func (s *source) budget(l *loop) int64 {
 	return limit
 }
 
+// mayRead tells whether nothing stands against fetching on.
+func (s *source) mayRead() bool { return !s.dropped && !s.paused && !s.resting && s.blocked == "" }
+
 func (s *source) overBudget(l *loop) bool { return s.order.Bytes() > s.budget(l) }
 
 // uncommitted counts the records that a crash now would send again.
@@ -140,7 +143,7 @@ func (s *source) uncommitted() int {
 func (s *source) take(l *loop, p *kgo.FetchPartition) {
 	now := l.now.UnixNano()
 	s.noteLoss(l, p)
-	l.skew.read(l.now, p, s.inlet.topic)
+	l.skew.read(p, s.inlet.topic)
 	out := make([]kgo.RecordHeader, 0, s.headerRoom(p.Records))
 	finished := s.order.Finished()
 	for _, rec := range p.Records {
