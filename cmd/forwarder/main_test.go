@@ -13,7 +13,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -454,7 +453,7 @@ func TestAHangupReloadsTheConfiguration(t *testing.T) {
 	}
 	log := &lockedBuffer{}
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "run", "-c", path, "--admin-address", "127.0.0.1:0")
-	cmd.Env = append(environ(), asForwarder+"=1")
+	cmd.Env = append(testkit.Environment(), asForwarder+"=1")
 	cmd.Stderr = log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -522,7 +521,7 @@ func TestSecondInterruptEndsAtOnce(t *testing.T) {
 
 	log := &lockedBuffer{}
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "run", "-c", path, "--admin-address", "127.0.0.1:0", "--shutdown-timeout", "30s")
-	cmd.Env = append(environ(), asForwarder+"=1")
+	cmd.Env = append(testkit.Environment(), asForwarder+"=1")
 	cmd.Stderr = log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -576,9 +575,4 @@ func TestNoBrokerIsAFailureOfACommand(t *testing.T) {
 	if code != exitFailure || stdout.Len() > 0 || !strings.Contains(stderr.String(), "no broker of "+broker+" answers: ") || !strings.Contains(stderr.String(), "refused") {
 		t.Errorf("%v", result{code, stdout.String(), stderr.String()})
 	}
-}
-
-// environ is our environment without settings for the forwarder.
-func environ() []string {
-	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "REDRIVE_") })
 }

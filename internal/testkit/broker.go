@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -61,7 +60,6 @@ func (b *broker) launch() error {
 	cmd := exec.Command(b.java, b.javaArgs(b.heap, "kafka.Kafka", b.propertiesFile())...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = append(os.Environ(), b.env...)
-	cmd.SysProcAttr = childAttributes()
 	if err := p.start(cmd); err != nil {
 		return fmt.Errorf("start broker %d: %w", b.node, err)
 	}
@@ -161,22 +159,13 @@ type process struct {
 	err   error
 }
 
-// start starts the command and has a goroutine wait for its end. Linux sends the signal that lets the child die with
-// its parent when the parent's *thread* ends, so the thread that starts it is kept until the child is gone.
+// start starts the command and has a goroutine wait for its end.
 func (p *process) start(cmd *exec.Cmd) error {
 	p.cmd = cmd
-	started := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			p.err = cmd.Wait()
-			close(p.done)
-		}
-	}()
-	return <-started
+	return StartChild(cmd, func(err error) {
+		p.err = err
+		close(p.done)
+	})
 }
 
 func (p *process) running() bool {

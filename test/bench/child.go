@@ -8,9 +8,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"syscall"
 	"time"
+
+	"github.com/kafka-redrive/redrive/internal/testkit"
 )
 
 // child is a process that is measured.
@@ -29,8 +30,7 @@ type command struct {
 	args    []string
 }
 
-// startChild starts a process whose output goes to a file in dir. Linux sends the signal that lets the child die with
-// its parent when the parent's thread ends, so the thread that starts it is kept until the child is gone.
+// startChild starts a process whose output goes to a file in dir.
 func startChild(dir string, c command) (*child, error) {
 	path := filepath.Join(dir, c.name+".log")
 	out, err := os.Create(path)
@@ -40,19 +40,11 @@ func startChild(dir string, c command) (*child, error) {
 	defer func() { _ = out.Close() }() // The child has its own.
 	p := &child{name: c.name, log: path, done: make(chan struct{}), cmd: exec.Command(c.program, c.args...)}
 	p.cmd.Stdout, p.cmd.Stderr = out, out
-	p.cmd.SysProcAttr = childAttributes()
-	started := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := p.cmd.Start()
-		started <- err
-		if err == nil {
-			p.err = p.cmd.Wait()
-			close(p.done)
-		}
-	}()
-	if err := <-started; err != nil {
+	err = testkit.StartChild(p.cmd, func(err error) {
+		p.err = err
+		close(p.done)
+	})
+	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", c.name, err)
 	}
 	return p, nil

@@ -7,11 +7,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
-	"slices"
-	"strings"
 	"syscall"
 	"time"
+
+	"github.com/kafka-redrive/redrive/internal/testkit"
 )
 
 // build compiles the real forwarder, as it is shipped.
@@ -46,20 +45,10 @@ func (f *forwarder) start() error {
 	// Not with a context: it ends by kill or stop.
 	cmd := exec.Command(f.binary, "run", "-c", f.config)
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.Env = append(withoutSettings(os.Environ()), f.env...)
+	cmd.Env = append(testkit.Environment(), f.env...)
 	cmd.Dir = filepath.Dir(f.config)
-	cmd.SysProcAttr = childAttributes()
-	started, done := make(chan error), make(chan error, 1)
-	go func() {
-		// The death signal of the child comes with the death of the thread that started it.
-		runtime.LockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			done <- cmd.Wait()
-		}
-	}()
-	if err := <-started; err != nil {
+	done := make(chan error, 1)
+	if err := testkit.StartChild(cmd, func(err error) { done <- err }); err != nil {
 		return fmt.Errorf("start forwarder %s: %w", f.name, err)
 	}
 	f.cmd, f.done = cmd, done
@@ -148,9 +137,4 @@ func (f *forwarder) tail() string {
 		return err.Error()
 	}
 	return string(text[max(0, len(text)-4000):])
-}
-
-// withoutSettings drops the variables that the forwarder would take for its own.
-func withoutSettings(environ []string) []string {
-	return slices.DeleteFunc(environ, func(v string) bool { return strings.HasPrefix(v, "REDRIVE_") })
 }

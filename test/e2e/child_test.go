@@ -12,8 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -64,20 +62,12 @@ func (s *story) launch() *child {
 	// Not with a context: it ends by kill or term.
 	c.cmd = exec.Command(binary, "run", "-c", s.config, "--admin-address", c.address)
 	c.cmd.Stdout, c.cmd.Stderr = log, log
-	c.cmd.Dir, c.cmd.Env = s.dir, environment()
-	c.cmd.SysProcAttr = childAttributes()
-	started := make(chan error)
-	go func() {
-		// The signal that lets a child die with its parent comes with the end of the thread that started it.
-		runtime.LockOSThread()
-		err := c.cmd.Start()
-		started <- err
-		if err == nil {
-			c.err = c.cmd.Wait()
-			close(c.done)
-		}
-	}()
-	if err := <-started; err != nil {
+	c.cmd.Dir, c.cmd.Env = s.dir, testkit.Environment()
+	err = testkit.StartChild(c.cmd, func(err error) {
+		c.err = err
+		close(c.done)
+	})
+	if err != nil {
 		s.t.Fatalf("start a forwarder: %v", err)
 	}
 	s.t.Cleanup(func() {
@@ -87,12 +77,6 @@ func (s *story) launch() *child {
 		}
 	})
 	return c
-}
-
-// environment is that of the tests without the settings of the forwarder and of the tests themselves: the forwarder does
-// not start with one that it does not know.
-func environment() []string {
-	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "REDRIVE_") })
 }
 
 // kill ends the process with SIGKILL and returns when it is gone.
@@ -249,7 +233,7 @@ func (s *story) command(arguments ...string) result {
 	defer cancel()
 	var stdout, stderr strings.Builder
 	cmd := exec.CommandContext(ctx, binary, arguments...)
-	cmd.Stdout, cmd.Stderr, cmd.Dir, cmd.Env = &stdout, &stderr, s.dir, environment()
+	cmd.Stdout, cmd.Stderr, cmd.Dir, cmd.Env = &stdout, &stderr, s.dir, testkit.Environment()
 	err := cmd.Run()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) || ctx.Err() != nil {

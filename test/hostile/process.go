@@ -7,11 +7,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
-	"slices"
-	"strings"
 	"syscall"
 	"time"
+
+	"github.com/kafka-redrive/redrive/internal/testkit"
 )
 
 // build compiles the real forwarder, as it is shipped.
@@ -43,23 +42,14 @@ func (f *forwarder) start() error {
 	// Not with a context: it ends by stop or kill.
 	f.cmd = exec.Command(f.binary, "run", "-c", f.config)
 	f.cmd.Stdout, f.cmd.Stderr = log, log
-	// The forwarder would take these variables for its own.
-	f.cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "REDRIVE_") })
+	f.cmd.Env = testkit.Environment()
 	f.cmd.Dir = filepath.Dir(f.config)
-	f.cmd.SysProcAttr = childAttributes()
-	started := make(chan error)
 	f.done = make(chan struct{})
-	go func() {
-		// The death signal of the child comes with the death of the thread that started it.
-		runtime.LockOSThread()
-		err := f.cmd.Start()
-		started <- err
-		if err == nil {
-			f.err = f.cmd.Wait()
-			close(f.done)
-		}
-	}()
-	if err := <-started; err != nil {
+	err = testkit.StartChild(f.cmd, func(err error) {
+		f.err = err
+		close(f.done)
+	})
+	if err != nil {
 		f.cmd = nil
 		return fmt.Errorf("start the forwarder: %w", err)
 	}

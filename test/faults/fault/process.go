@@ -11,12 +11,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/kafka-redrive/redrive/internal/testkit"
 )
 
 // process is one forwarder.
@@ -39,20 +40,12 @@ func (s *scene) launch() *process {
 	// Not with a context: it ends by kill or stop.
 	p.cmd = exec.Command(s.site.Binary, "run", "-c", s.config)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
-	p.cmd.Dir, p.cmd.Env = s.dir, environment()
-	p.cmd.SysProcAttr = childAttributes()
-	started := make(chan error)
-	go func() {
-		// The signal that lets a child die with its parent comes with the end of the thread that started it.
-		runtime.LockOSThread()
-		err := p.cmd.Start()
-		started <- err
-		if err == nil {
-			p.err = p.cmd.Wait()
-			close(p.done)
-		}
-	}()
-	if err := <-started; err != nil {
+	p.cmd.Dir, p.cmd.Env = s.dir, testkit.Environment()
+	err = testkit.StartChild(p.cmd, func(err error) {
+		p.err = err
+		close(p.done)
+	})
+	if err != nil {
 		s.failf("start a forwarder: %w", err)
 	}
 	s.processes = append(s.processes, p)
@@ -72,11 +65,6 @@ func (s *scene) start() *process {
 	p := s.launch()
 	p.awaitOwned(s.owned())
 	return p
-}
-
-// environment is that of this process without the settings of the forwarder, which refuses those it does not know.
-func environment() []string {
-	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "REDRIVE_") })
 }
 
 // running tells whether the process has not ended.
@@ -391,7 +379,7 @@ func (s *scene) command(arguments ...string) (code int, output string) {
 	ctx, cancel := context.WithTimeout(s.ctx, patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, s.site.Binary, arguments...)
-	cmd.Dir, cmd.Env = s.dir, environment()
+	cmd.Dir, cmd.Env = s.dir, testkit.Environment()
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) || ctx.Err() != nil {

@@ -1,9 +1,0 @@
-package e2e
-
-import "syscall"
-
-// childAttributes lets a forwarder die with the tests, however they end. A group of its own keeps the interrupt key of a
-// terminal from it.
-func childAttributes() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-}
