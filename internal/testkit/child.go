@@ -1,6 +1,8 @@
 package testkit
 
 import (
+	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
@@ -30,4 +32,14 @@ func StartChild(cmd *exec.Cmd, ended func(error)) error {
 // those of the tests.
 func Environment() []string {
 	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "REDRIVE_") })
+}
+
+// BuildForwarder compiles the forwarder as it is shipped. It blocks until that is done or ctx ends.
+func BuildForwarder(ctx context.Context, target string) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", target, "github.com/kafka-redrive/redrive/cmd/forwarder")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the forwarder: %w\n%s", err, out)
+	}
+	return nil
 }

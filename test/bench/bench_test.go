@@ -21,6 +21,8 @@ import (
 
 	"github.com/kafka-redrive/redrive/internal/config"
 	"github.com/kafka-redrive/redrive/internal/envelope"
+
+	"github.com/kafka-redrive/redrive/internal/testkit"
 )
 
 func TestMedianIsTheMiddleOfAnyOrder(t *testing.T) {
@@ -315,9 +317,9 @@ func TestFiguresAreOneObjectALine(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = f.Close() })
-	var got []figure
+	var got []testkit.Figure
 	for scanner := bufio.NewScanner(f); scanner.Scan(); {
-		var line figure
+		var line testkit.Figure
 		if err := json.Unmarshal(scanner.Bytes(), &line); err != nil {
 			t.Fatal(err)
 		}

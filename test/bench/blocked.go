@@ -74,12 +74,12 @@ func (b *bench) blocked(ctx context.Context) error {
 	}
 
 	worst := 0.0
-	var ratios []figure
+	var ratios []testkit.Figure
 	for _, name := range []string{"no_isr", "missing"} {
 		ratio := latenessRatio(found[name], found[""])
 		worst = max(worst, ratio)
-		ratios = append(ratios, figure{"blocked_" + name + "_lateness_ratio", ratio, "ratio"},
-			figure{"blocked_" + name + "_lateness_p99_ms", median(p99s(found[name])), "ms"})
+		ratios = append(ratios, testkit.Figure{Name: "blocked_" + name + "_lateness_ratio", Value: ratio, Unit: "ratio"},
+			testkit.Figure{Name: "blocked_" + name + "_lateness_p99_ms", Value: median(p99s(found[name])), Unit: "ms"})
 	}
 	b.add("blocked_topic_lateness_ratio", worst, "ratio")
 	b.add("blocked_none_lateness_p99_ms", median(p99s(found[""])), "ms")

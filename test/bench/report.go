@@ -1,27 +1,19 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"strconv"
 	"text/tabwriter"
+
+	"github.com/kafka-redrive/redrive/internal/testkit"
 )
 
-// figure is one line of the report.
-type figure struct {
-	Name  string  `json:"name"`
-	Value float64 `json:"value"`
-	Unit  string  `json:"unit"`
-}
-
 // report collects figures in the order in which they are to be read.
-type report struct{ figures []figure }
+type report struct{ figures []testkit.Figure }
 
 func (r *report) add(name string, value float64, unit string) {
-	r.figures = append(r.figures, figure{name, value, unit})
+	r.figures = append(r.figures, testkit.Figure{Name: name, Value: value, Unit: unit})
 }
 
 func (r *report) table(w io.Writer) error {
@@ -43,23 +35,7 @@ func number(v float64) string {
 }
 
 // write writes the figures to a file, one JSON object a line.
-func (r *report) write(path string) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	encoder := json.NewEncoder(f)
-	for _, line := range r.figures {
-		if err := encoder.Encode(line); err != nil {
-			_ = f.Close()
-			return fmt.Errorf("write %s: %w", path, err)
-		}
-	}
-	return f.Close()
-}
+func (r *report) write(path string) error { return testkit.WriteFigures(path, r.figures) }
 
 // sizeName is how names of figures call a size of values: 1kb, 100b.
 func sizeName(bytes int) string {

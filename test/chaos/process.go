@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -12,16 +11,6 @@ import (
 
 	"github.com/kafka-redrive/redrive/internal/testkit"
 )
-
-// build compiles the real forwarder, as it is shipped.
-func build(ctx context.Context, binary string) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", binary, "github.com/kafka-redrive/redrive/cmd/forwarder")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the forwarder: %w\n%s", err, out)
-	}
-	return nil
-}
 
 // forwarder is one replica: a process that dies and comes back. Its methods are for one goroutine.
 type forwarder struct {

@@ -1,14 +1,12 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"time"
+
+	"github.com/kafka-redrive/redrive/internal/testkit"
 )
 
 // meanBound is the most that a kill may repeat on average at a rate of 2,000 records/s: what a quarter of a second
@@ -18,17 +16,10 @@ const meanBound = 500
 // stopBound is what a graceful stop may take.
 const stopBound = 5 * time.Second
 
-// figure is one line of the result.
-type figure struct {
-	Name  string  `json:"name"`
-	Value float64 `json:"value"`
-	Unit  string  `json:"unit"`
-}
-
 // report is the outcome of a run: figures, and what is wrong with them.
 type report struct {
 	events     []string // What each kill and stop repeated.
-	figures    []figure
+	figures    []testkit.Figure
 	violations []string
 	details    []string
 }
@@ -55,7 +46,7 @@ func makeReport(h *history, f *findings, slowestStop time.Duration) *report {
 		r.events = append(r.events, text)
 	}
 	add := func(name string, value float64, unit string) {
-		r.figures = append(r.figures, figure{name, value, unit})
+		r.figures = append(r.figures, testkit.Figure{Name: name, Value: value, Unit: unit})
 	}
 	none := func(name string, n int) {
 		add(name, float64(n), "records")
@@ -107,19 +98,7 @@ func makeReport(h *history, f *findings, slowestStop time.Duration) *report {
 }
 
 // write writes the figures as JSON lines.
-func (r *report) write(file string) error {
-	var s strings.Builder
-	enc := json.NewEncoder(&s)
-	for _, f := range r.figures {
-		if err := enc.Encode(f); err != nil {
-			return err
-		}
-	}
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(file, []byte(s.String()), 0o644)
-}
+func (r *report) write(file string) error { return testkit.WriteFigures(file, r.figures) }
 
 // print shows the figures to people.
 func (r *report) print(w io.Writer) {

@@ -117,7 +117,7 @@ func (r *run) execute(ctx context.Context) (*history, error) {
 func (r *run) setUp(ctx context.Context) error {
 	binary := filepath.Join(r.dir, "forwarder")
 	steps, stepCtx := errgroup.WithContext(ctx)
-	steps.Go(func() error { return build(stepCtx, binary) })
+	steps.Go(func() error { return testkit.BuildForwarder(stepCtx, binary) })
 	steps.Go(func() (err error) {
 		data := filepath.Join(r.dir, "kafka")
 		if err := os.Mkdir(data, 0o755); err != nil {

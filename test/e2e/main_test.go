@@ -11,13 +11,12 @@
 package e2e
 
 import (
+	"context"
 	"errors"
 	"flag"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -38,7 +37,7 @@ func TestMain(m *testing.M) {
 	err = errors.Join(err, flag.Set("test.parallel", strconv.Itoa(max(4, runtime.GOMAXPROCS(0)))))
 	if err == nil && !testing.Short() {
 		binary = filepath.Join(dir, "forwarder")
-		err = build(binary)
+		err = testkit.BuildForwarder(context.Background(), binary)
 	}
 	if err != nil {
 		slog.New(slog.NewTextHandler(os.Stderr, nil)).Error("no forwarder to test", "err", errors.Join(err, os.RemoveAll(dir)))
@@ -50,16 +49,6 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(code)
 	}))
-}
-
-// build compiles the forwarder as make build does.
-func build(target string) error {
-	cmd := exec.Command("go", "build", "-trimpath", "-o", target, "github.com/kafka-redrive/redrive/cmd/forwarder")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the forwarder: %w\n%s", err, out)
-	}
-	return nil
 }
 
 // seeded returns a source of random numbers whose seed stands in the log of the test.

@@ -27,11 +27,7 @@ func TestWaitingRecordsSurviveRebalances(t *testing.T) {
 		guest.term()
 		stays.awaitAssigned(s.owned())
 	}
-	values := l.stop()
-	s.awaitDrained(len(values))
-	h := s.read()
-	s.checkNoneLost(h, values)
-	s.checkNoneTwice(h, values)
+	values, h := s.settle(l)
 	// The attempt that the ladder counts is not forgotten by a move: two failures before make the third, a dead letter.
 	for i, value := range values {
 		_, dead := h[s.deadLetters()][value]

@@ -210,11 +210,7 @@ func TestMembersThatComeAndGoRepeatNothing(t *testing.T) {
 		next.awaitAssigned(s.owned())
 		old = next
 	}
-	values := l.stop()
-	s.awaitDrained(len(values))
-	h := s.read()
-	s.checkNoneLost(h, values)
-	s.checkNoneTwice(h, values)
+	values, h := s.settle(l)
 	s.checkNoneEarly(h, values)
 	t.Logf("%d records", len(values))
 }
@@ -252,11 +248,7 @@ func TestAStaticMemberRestartedWithinItsSessionMovesNothing(t *testing.T) {
 			if now := two.rebalances(); now != rebalances {
 				t.Errorf("redrive_rebalances_total of the other member went from %v to %v", rebalances, now)
 			}
-			values := l.stop()
-			s.awaitDrained(len(values))
-			h := s.read()
-			s.checkNoneLost(h, values)
-			s.checkNoneTwice(h, values)
+			values, h := s.settle(l)
 			s.checkNoneEarly(h, values)
 			t.Logf("%d records", len(values))
 		})
@@ -369,11 +361,7 @@ func TestFetchesComeFromTheOwnRack(t *testing.T) {
 	if len(away) > 0 {
 		t.Errorf("of %d fetches under load %d came from other brokers than %d: %v", len(later), len(away), home, away)
 	}
-	values := l.stop()
-	s.awaitDrained(len(values))
-	h := s.read()
-	s.checkNoneLost(h, values)
-	s.checkNoneTwice(h, values)
+	values, h := s.settle(l)
 	s.checkNoneEarly(h, values)
 	t.Logf("%d records, %d fetches from broker %d; the leaders are %v", len(values), len(later), home, leaders)
 }

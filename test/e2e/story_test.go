@@ -314,6 +314,17 @@ func (s *story) checkNonePassed(values []string) {
 	}
 }
 
+// settle ends the load and returns its values and the history when all of them are forwarded: none lost, none twice.
+func (s *story) settle(l *load) ([]string, history) {
+	s.t.Helper()
+	values := l.stop()
+	s.awaitDrained(len(values))
+	h := s.read()
+	s.checkNoneLost(h, values)
+	s.checkNoneTwice(h, values)
+	return values, h
+}
+
 // checkNoneTwice fails the test for every value with more than one copy at its end.
 func (s *story) checkNoneTwice(h history, values []string) {
 	s.t.Helper()

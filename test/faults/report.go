@@ -1,26 +1,18 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/kafka-redrive/redrive/test/faults/fault"
-)
 
-// figure is one line of the file.
-type figure struct {
-	Name  string  `json:"name"`
-	Value float64 `json:"value"`
-	Unit  string  `json:"unit"`
-}
+	"github.com/kafka-redrive/redrive/internal/testkit"
+)
 
 // report is the outcome of a run.
 type report struct {
-	figures []figure
+	figures []testkit.Figure
 	played  int
 	broken  int // faults with a problem
 	lost    int
@@ -43,7 +35,7 @@ func (r *report) add(result *fault.Result, err error) {
 	}
 	prefix := strings.ReplaceAll(result.Fault.Name, "-", "_") + "_"
 	add := func(name string, value float64, unit string) {
-		r.figures = append(r.figures, figure{prefix + name, value, unit})
+		r.figures = append(r.figures, testkit.Figure{Name: prefix + name, Value: value, Unit: unit})
 	}
 	add("records", float64(result.Records), "records")
 	add("lost", float64(result.Lost), "records")
@@ -90,21 +82,11 @@ func (r *report) sum(w io.Writer) {
 
 // write writes the figures, one JSON object a line.
 func (r *report) write(path string) error {
-	all := append([]figure{
-		{"faults", float64(r.played), "faults"},
-		{"faults_with_problems", float64(r.broken), "faults"},
-		{"lost", float64(r.lost), "records"},
-		{"ahead", float64(r.ahead), "records"},
+	all := append([]testkit.Figure{
+		{Name: "faults", Value: float64(r.played), Unit: "faults"},
+		{Name: "faults_with_problems", Value: float64(r.broken), Unit: "faults"},
+		{Name: "lost", Value: float64(r.lost), Unit: "records"},
+		{Name: "ahead", Value: float64(r.ahead), Unit: "records"},
 	}, r.figures...)
-	var s strings.Builder
-	encoder := json.NewEncoder(&s)
-	for _, line := range all {
-		if err := encoder.Encode(line); err != nil {
-			return err
-		}
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(path, []byte(s.String()), 0o644)
+	return testkit.WriteFigures(path, all)
 }

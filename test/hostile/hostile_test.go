@@ -386,7 +386,7 @@ func TestForgedHeadersLoseMisleadAndStopNothing(t *testing.T) {
 	}
 	got := map[string]float64{}
 	for dec := json.NewDecoder(strings.NewReader(string(text))); dec.More(); {
-		var f figure
+		var f testkit.Figure
 		if err := dec.Decode(&f); err != nil {
 			t.Fatal(err)
 		}

@@ -1,26 +1,17 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
-)
 
-// figure is one line of the result.
-type figure struct {
-	Name  string  `json:"name"`
-	Value float64 `json:"value"`
-	Unit  string  `json:"unit"`
-}
+	"github.com/kafka-redrive/redrive/internal/testkit"
+)
 
 // report is the outcome of a run: figures, and what is wrong with them.
 type report struct {
-	figures    []figure
+	figures    []testkit.Figure
 	violations []string
 	details    []string
 }
@@ -28,7 +19,7 @@ type report struct {
 func makeReport(f *findings) *report {
 	r := &report{}
 	add := func(name string, value float64, unit string) {
-		r.figures = append(r.figures, figure{name, value, unit})
+		r.figures = append(r.figures, testkit.Figure{Name: name, Value: value, Unit: unit})
 	}
 	none := func(name string, n int, unit string) {
 		add(name, float64(n), unit)
@@ -62,19 +53,7 @@ func makeReport(f *findings) *report {
 }
 
 // write writes the figures as JSON lines.
-func (r *report) write(file string) error {
-	var s strings.Builder
-	enc := json.NewEncoder(&s)
-	for _, f := range r.figures {
-		if err := enc.Encode(f); err != nil {
-			return err
-		}
-	}
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(file, []byte(s.String()), 0o644)
-}
+func (r *report) write(file string) error { return testkit.WriteFigures(file, r.figures) }
 
 // print shows the figures to people.
 func (r *report) print(w io.Writer) {

@@ -117,7 +117,7 @@ func (r *run) setUp(ctx context.Context) error {
 		if r.binary != "" {
 			return nil
 		}
-		return build(stepCtx, binary)
+		return testkit.BuildForwarder(stepCtx, binary)
 	})
 	steps.Go(func() (err error) {
 		// A topic is there for whoever asks for it: nobody may.
