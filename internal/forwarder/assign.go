@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/kafka-redrive/redrive/internal/issue"
+	"github.com/kafka-redrive/redrive/internal/kafka"
 	"github.com/kafka-redrive/redrive/internal/ordering"
 )
 
@@ -214,7 +215,7 @@ func (f *Forwarder) askAround(ctx context.Context, v *survey) {
 	}
 	var names []string
 	for _, g := range groups.Groups() {
-		if g != f.opts.Group && g != decisionGroup(f.opts.Group) {
+		if g != f.opts.Group && g != kafka.DecisionGroup(f.opts.Group) {
 			names = append(names, g)
 		}
 	}

@@ -19,8 +19,6 @@ import (
 const (
 	// maxMetadata is offset.metadata.max.bytes of a broker by default.
 	maxMetadata = 4096
-	// metadataVersion starts the text of the metadata that we write.
-	metadataVersion = "redrive/1"
 	// commitBackoff is the pause after a commit that was not accepted.
 	commitBackoff = 100 * time.Millisecond
 	// Under load a commit does not wait for the interval: it goes out when so
@@ -208,7 +206,7 @@ func (b *batch) add(l *loop, s *source) {
 			count = n
 		}
 	}
-	prefix := metadataVersion + " " + strconv.Itoa(int(count)) + " "
+	prefix := metadataPrefix(count)
 	point := s.order.Checkpoint(maxMetadata - len(prefix))
 	b.sources = append(b.sources, s)
 	b.points = append(b.points, point)
@@ -225,6 +223,11 @@ func (f *Forwarder) originPartitions(in *inlet) (int32, bool) {
 	return f.counts.Count(in.route.origin.topic)
 }
 
+// metadataPrefix is the metadata of a commit but for the finished ranges.
+func metadataPrefix(originPartitions int32) string {
+	return kafka.CommitMark + " " + strconv.Itoa(int(originPartitions)) + " "
+}
+
 // parseMetadata reads what add wrote beside a commit: the partition count of
 // the origin and the finished ranges. Metadata of other tools means neither.
 func parseMetadata(text string, watermark int64) (originPartitions int32, done ordering.Ranges, err error) {
@@ -232,7 +235,7 @@ func parseMetadata(text string, watermark int64) (originPartitions int32, done o
 		return 0, nil, nil
 	}
 	fields := strings.Split(text, " ")
-	if len(fields) != 3 || fields[0] != metadataVersion {
+	if len(fields) != 3 || fields[0] != kafka.CommitMark {
 		return 0, nil, errors.New("commit metadata is not of this forwarder")
 	}
 	n, err := strconv.ParseInt(fields[1], 10, 32)

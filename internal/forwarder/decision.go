@@ -11,6 +11,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/kafka-redrive/redrive/internal/kafka"
 )
 
 // Kafka takes a commit from outside of a group only while the group has no
@@ -19,11 +21,10 @@ import (
 // forwarder that owns the partition looks there while it is blocked, takes the
 // decision and voids it.
 const (
-	decisionsSuffix = ".decisions"
 	// decisionVoid is the metadata of a decision that was taken or withdrawn. It
 	// is written over the decision, since to delete a commit takes a right of its
 	// own.
-	decisionVoid = metadataVersion + " done"
+	decisionVoid = kafka.CommitMark + " done"
 	// decisionLasts is how long a decision may be taken by the clock of whoever
 	// wrote it. One that a killed command left behind must not be found years
 	// later by a partition that happens to be in the same state again. It is long
@@ -37,13 +38,10 @@ type decision struct {
 	was int64 // the group's commit when it was made, -1 for none: it holds for that state only
 }
 
-// decisionGroup is the companion group of a group.
-func decisionGroup(group string) string { return group + decisionsSuffix }
-
 // fetchDecisions returns the decisions that stand for partitions of the topics.
 // Without topics it returns all.
 func fetchDecisions(ctx context.Context, admin *kadm.Client, group string, topics ...string) (map[string]map[int32]decision, error) {
-	commits, err := fetchCommits(ctx, admin, decisionGroup(group))
+	commits, err := fetchCommits(ctx, admin, kafka.DecisionGroup(group))
 	if err == nil {
 		err = commits.Error()
 	}
@@ -81,7 +79,7 @@ func fetchCommits(ctx context.Context, admin *kadm.Client, group string) (kadm.O
 // writeDecision leaves a decision for whoever owns the partition. It replaces
 // an earlier one.
 func writeDecision(ctx context.Context, admin *kadm.Client, group, topic string, partition int32, d decision) error {
-	text := fmt.Sprintf("%s was=%d until=%d", metadataVersion, d.was, time.Now().Add(decisionLasts).Unix())
+	text := fmt.Sprintf("%s was=%d until=%d", kafka.CommitMark, d.was, time.Now().Add(decisionLasts).Unix())
 	if err := commitDecision(ctx, admin, group, topic, partition, d.at, text); err != nil {
 		return fmt.Errorf("leave a decision for %s/%d: %w", topic, partition, err)
 	}
@@ -99,14 +97,14 @@ func voidDecision(ctx context.Context, admin *kadm.Client, group, topic string, 
 func commitDecision(ctx context.Context, admin *kadm.Client, group, topic string, partition int32, at int64, text string) error {
 	offsets := kadm.Offsets{}
 	offsets.Add(kadm.Offset{Topic: topic, Partition: partition, At: at, LeaderEpoch: -1, Metadata: text})
-	return admin.CommitAllOffsets(ctx, decisionGroup(group), offsets)
+	return admin.CommitAllOffsets(ctx, kafka.DecisionGroup(group), offsets)
 }
 
 // parseDecision reads what writeDecision wrote beside the offset. Anything else
 // is no decision.
 func parseDecision(text string) (was int64, until time.Time, ok bool) {
 	fields := strings.Split(text, " ")
-	if len(fields) != 3 || fields[0] != metadataVersion {
+	if len(fields) != 3 || fields[0] != kafka.CommitMark {
 		return 0, time.Time{}, false
 	}
 	wasText, isWas := strings.CutPrefix(fields[1], "was=")

@@ -449,7 +449,7 @@ func (c *OffsetChange) commit() (at int64, metadata string) {
 			at, done = done[0].To, done[1:]
 		}
 	}
-	prefix := metadataVersion + " " + strconv.Itoa(int(c.row.originPartitions)) + " "
+	prefix := metadataPrefix(c.row.originPartitions)
 	text, _ := done.AppendText(nil, at, maxMetadata-len(prefix))
 	return at, prefix + string(text)
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/kafka-redrive/redrive/internal/envelope"
+	"github.com/kafka-redrive/redrive/internal/kafka"
 )
 
 // findRetired finds the topics that were taken out of the configuration and
@@ -23,7 +24,7 @@ func (f *Forwarder) findRetired(ctx context.Context) {
 			continue
 		}
 		for _, o := range partitions {
-			if strings.HasPrefix(o.Metadata, metadataVersion+" ") {
+			if kafka.HasCommitMark(o.Metadata) {
 				names = append(names, topic)
 				break
 			}

@@ -26,10 +26,6 @@ func (o operations) denies(operation kmsg.ACLOperation) bool {
 	return o != unasked && o&(1<<operation) == 0
 }
 
-// decisionsSuffix is what the name of the companion group ends in, with whose
-// commits an operator tells a running forwarder where to read.
-const decisionsSuffix = ".decisions"
-
 // permissions tells what the forwarder must do with the topic and may not. A topic
 // that was described may be described; so only reading and writing are left.
 func (c *check) permissions() {
@@ -104,7 +100,7 @@ func quoted(word string) string {
 func (in cluster) group(ctx context.Context, plan *Plan, group string) {
 	for _, of := range []struct{ group, effect string }{
 		{group, "so that the forwarder cannot join it and forwards nothing"},
-		{group + decisionsSuffix, "so that a running forwarder does not see what forwarder offsets set decides"},
+		{DecisionGroup(group), "so that a running forwarder does not see what forwarder offsets set decides"},
 	} {
 		if in.groupDenied(ctx, of.group) {
 			plan.add(problem(issue.ACLMissing, "", in.grant("group", of.group, kmsg.ACLOperationRead),

@@ -37,7 +37,7 @@ func (in cluster) groupsOn(ctx context.Context, p Preflight) map[string][]string
 	for _, g := range listed.Sorted() {
 		// A group that only commits, as many tools do, has no protocol.
 		consumes := g.ProtocolType == "consumer" || g.ProtocolType == ""
-		if consumes && g.Group != p.Group && g.Group != p.Group+decisionsSuffix {
+		if consumes && g.Group != p.Group && g.Group != DecisionGroup(p.Group) {
 			names = append(names, g.Group)
 		}
 	}

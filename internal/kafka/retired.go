@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -13,19 +12,13 @@ import (
 
 	"github.com/kafka-redrive/redrive/internal/envelope"
 	"github.com/kafka-redrive/redrive/internal/issue"
+	"github.com/kafka-redrive/redrive/internal/tiers"
 )
 
-const (
-	// commitMark is what the metadata of a forwarder's commits begin with.
-	commitMark = "redrive/1"
-	// lastRecords is how many records at the end of a retired partition are looked at
-	// for the latest due time. In a tier due times rise with the offsets, but for
-	// clocks and wishes.
-	lastRecords = 20
-	// longestWait is how long a forwarder waits at most for a record whose tier it
-	// does not know any more; one that says more is due now.
-	longestWait = 366 * day
-)
+// lastRecords is how many records at the end of a retired partition are looked at
+// for the latest due time. In a tier due times rise with the offsets, but for
+// clocks and wishes.
+const lastRecords = 20
 
 // Retired is a topic that no ladder names any more and that the group has commits
 // of a forwarder on: a forwarder drains it.
@@ -97,7 +90,7 @@ func (in cluster) retiredCommits(ctx context.Context, group string) map[string]m
 		if _, named := in.topics[commit.Topic]; named || commit.Err != nil || commit.At < 0 {
 			return
 		}
-		if mark, _, _ := strings.Cut(commit.Metadata, " "); mark != commitMark {
+		if !HasCommitMark(commit.Metadata) {
 			return
 		}
 		if commits[commit.Topic] == nil {
@@ -124,7 +117,7 @@ func (in cluster) latestDue(ctx context.Context, commits map[string]map[int32]in
 	var e envelope.Envelope
 	readSpans(ctx, in.client, spans, func(r *kgo.Record) {
 		e.Parse(r.Headers)
-		obeyed := e.AvailableAtState == envelope.Valid && e.AvailableAt.Sub(in.now()) <= longestWait
+		obeyed := e.AvailableAtState == envelope.Valid && e.AvailableAt.Sub(in.now()) <= tiers.MaxRetiredWait
 		if obeyed && e.AvailableAt.After(latest[r.Topic]) {
 			latest[r.Topic] = e.AvailableAt
 		}

@@ -6,9 +6,9 @@ import (
 	"github.com/kafka-redrive/redrive/internal/envelope"
 )
 
-// maxRetiredWait bounds what a record of a retired tier may still wait: nothing
+// MaxRetiredWait bounds what a record of a retired tier may still wait: nothing
 // is known any more of how long its tier was.
-const maxRetiredWait = 366 * 24 * time.Hour
+const MaxRetiredWait = 366 * 24 * time.Hour
 
 // FromRetired decides about a record of a tier that was taken out of the ladder:
 // it goes back to the origin when its own available-at says so, or now if it has
@@ -29,7 +29,7 @@ func (p *Policy) FromRetired(e *envelope.Envelope, arrival, now time.Time) Step 
 	}
 	switch {
 	case e.AvailableAtState == envelope.Absent:
-	case e.AvailableAtState == envelope.Valid && e.AvailableAt.Sub(now) <= maxRetiredWait:
+	case e.AvailableAtState == envelope.Valid && e.AvailableAt.Sub(now) <= MaxRetiredWait:
 		step.Due = e.AvailableAt
 		if step.Due.Before(arrival) {
 			step.Due = arrival
