@@ -119,7 +119,8 @@ func coordinatorLost(s *scene) {
 		s.say("broker %d coordinates", broker)
 		s.goesOn(p, func() { s.check(s.kafka.Kill(broker)) },
 			issues("", "commit-refused"), issues("", "group-unstable"), issues("", "produce-stalled", "fetch-failed"),
-			p.rises("redrive_commit_errors_total"), p.rises("redrive_rebalances_total", label("type", "lost")))
+			p.rises("redrive_commit_errors_total"), p.rises("redrive_rebalances_total", label("type", "lost")),
+			atLeast(1, "redrive_in_flight_age_seconds"), p.slowCommits())
 		stop()
 		s.check(s.kafka.Start(s.ctx, broker))
 		s.recovers()

@@ -208,8 +208,12 @@ func (p *process) metric(ctx context.Context, name string, labels ...string) (fl
 	if err != nil {
 		return 0, err
 	}
+	return sum(string(body), name, labels...)
+}
+
+func sum(metrics, name string, labels ...string) (float64, error) {
 	sum := 0.0
-	for line := range strings.SplitSeq(string(body), "\n") {
+	for line := range strings.SplitSeq(metrics, "\n") {
 		rest, ok := strings.CutPrefix(line, name)
 		if !ok || rest == "" || rest[0] != '{' && rest[0] != ' ' {
 			continue
@@ -292,6 +296,35 @@ func atLeast(least float64, name string, labels ...string) sign {
 // rises is the sign that a counter is above what it is now.
 func (p *process) rises(name string, labels ...string) sign {
 	return atLeast(p.reading(name, labels...)+1, name, labels...)
+}
+
+// slowCommits is the sign that another commit takes longer than a second.
+func (p *process) slowCommits() sign {
+	const name = "redrive_commit_duration_seconds"
+	slow := func(ctx context.Context, p *process) (float64, error) {
+		body, err := p.get(ctx, "/metrics")
+		if err != nil {
+			return 0, err
+		}
+		all, err := sum(string(body), name+"_count")
+		if err != nil {
+			return 0, err
+		}
+		fast, err := sum(string(body), name+"_bucket", label("le", "1"))
+		return all - fast, err
+	}
+	before := 0.0
+	p.s.await(name, func(ctx context.Context) (err error) {
+		before, err = slow(ctx, p)
+		return err
+	})
+	return sign{name + " above 1", func(ctx context.Context, p *process) (string, error) {
+		now, err := slow(ctx, p)
+		if err != nil || now <= before {
+			return "", err
+		}
+		return fmt.Sprintf("%s above 1: %v times", name, now-before), nil
+	}}
 }
 
 // seeLimit is how long a fault may last before it must show.
