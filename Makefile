@@ -23,10 +23,14 @@ endif
 TEST = $(GO) test -tags synctests -timeout 30m
 PACKAGES = $$($(GO) list ./... | grep -v '/test/e2e$$')
 
-# Of make chaos; without SEED the harness picks one and prints it.
-KILLS ?= 20
+# Of make chaos; what is empty is as the harness has it for the target, and it picks a SEED and prints it.
+TARGET ?= forwarder
+KILLS ?=
 BROKER_KILLS ?= 3
-RATE ?= 2000
+RATE ?=
+LETTERS ?=
+KEYS ?=
+LEDGER ?= postgres
 SEED ?=
 
 # Of make hostile.
@@ -37,8 +41,8 @@ help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: ## bin/forwarder
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/forwarder ./cmd/forwarder
+build: ## bin/forwarder and bin/dlt-replayer
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/forwarder ./cmd/dlt-replayer
 
 .PHONY: demo
 demo: build ## the quick start, ends by itself; BROKERS=host:port runs it on your own Kafka
@@ -73,12 +77,13 @@ fuzz: ## every fuzz target for FUZZTIME (5s)
 	done
 
 .PHONY: bench
-bench: build tools kafka ## figures on real Kafka, out/bench.json
-	$(GO) run ./test/bench
+bench: build tools kafka ## figures on real Kafka and Postgres, out/bench.json; ONLY=index,replay,list
+	$(GO) run ./test/bench $(if $(ONLY),-only $(ONLY))
 
 .PHONY: chaos
-chaos: build tools kafka ## kill harness, out/chaos.json; KILLS=20 BROKER_KILLS=3 RATE=2000 SEED=
-	$(GO) run ./test/chaos -kills $(KILLS) -broker-kills $(BROKER_KILLS) -rate $(RATE) $(if $(SEED),-seed $(SEED))
+chaos: build tools kafka ## kill harness, out/chaos*.json; TARGET=forwarder KILLS=20 BROKER_KILLS=3 RATE=2000 SEED= | TARGET=index LETTERS=1000000 KILLS=30 LEDGER=postgres | TARGET=replay LETTERS=50000 KEYS=1000 KILLS=30
+	$(GO) run ./test/chaos -target $(TARGET) -ledger $(LEDGER) -broker-kills $(BROKER_KILLS) $(if $(KILLS),-kills $(KILLS)) $(if $(RATE),-rate $(RATE)) \
+		$(if $(LETTERS),-letters $(LETTERS)) $(if $(KEYS),-keys $(KEYS)) $(if $(SEED),-seed $(SEED))
 
 .PHONY: faults
 faults: build tools kafka ## every fault of docs/guarantees.md on real Kafka, out/faults.json; ONLY=name,name
@@ -88,17 +93,28 @@ faults: build tools kafka ## every fault of docs/guarantees.md on real Kafka, ou
 hostile: build tools kafka ## forged headers on real Kafka, out/hostile.json; RECORDS=1000000 SEED=
 	$(GO) run ./test/hostile -records $(RECORDS) $(if $(SEED),-seed $(SEED))
 
-# What the tests call, as program:package. Without root, or without apt, the missing ones are named and the run ends.
-NEEDED = cc:gcc java:default-jre-headless mvn:maven kcat:kcat
+.PHONY: schemathesis
+schemathesis: build ## requests made from the OpenAPI document against a dlt-replayer; needs python3-venv and a package index; EXAMPLES=50
+	test/schemathesis/run.sh bin/dlt-replayer
+
+# What the tests call, as program:package. Debian keeps the programs of a database server out of PATH. Without root, or without
+# apt, the missing ones are named and the run ends.
+NEEDED = cc:gcc java:default-jre-headless mvn:maven kcat:kcat initdb:postgresql
 
 .PHONY: tools
 tools:
-	@missing=; for pair in $(NEEDED); do \
+	@missing=; PATH="$$PATH:$$(printf '%s:' /usr/lib/postgresql/*/bin)"; for pair in $(NEEDED); do \
 		command -v "$${pair%%:*}" >/dev/null || missing="$$missing $${pair#*:}"; \
 	done; \
 	[ -n "$$missing" ] || exit 0; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-		apt-get update -q; DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $$missing; \
+		export DEBIAN_FRONTEND=noninteractive; install='apt-get install -q -y --no-install-recommends'; apt-get update -q; \
+		case $$missing in *postgresql*) \
+			$$install postgresql-common; \
+			: "The tests start servers of their own: the package shall not start one."; \
+			sed -i 's/^#* *create_main_cluster.*/create_main_cluster = false/' /etc/postgresql-common/createcluster.conf;; \
+		esac; \
+		$$install $$missing; \
 	else \
 		echo "missing Debian packages:$$missing (apt-get install$$missing)" >&2; exit 1; \
 	fi

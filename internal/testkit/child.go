@@ -13,8 +13,13 @@ import (
 // StartChild starts a process that dies with this one, however that ends (on Linux), and hands the outcome of its Wait to
 // ended, on a goroutine of its own. It does not block for longer than the start takes. Linux sends the signal that lets a
 // child die with its parent when the parent's *thread* ends, so the thread that starts it is kept until the child is gone.
+// Of the attributes that cmd has, only the credential is kept.
 func StartChild(cmd *exec.Cmd, ended func(error)) error {
-	cmd.SysProcAttr = childAttributes()
+	attributes := childAttributes()
+	if cmd.SysProcAttr != nil {
+		attributes.Credential = cmd.SysProcAttr.Credential
+	}
+	cmd.SysProcAttr = attributes
 	started := make(chan error)
 	go func() {
 		runtime.LockOSThread()
@@ -36,10 +41,20 @@ func Environment() []string {
 
 // BuildForwarder compiles the forwarder as it is shipped. It blocks until that is done or ctx ends.
 func BuildForwarder(ctx context.Context, target string) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", target, "github.com/kafka-redrive/redrive/cmd/forwarder")
+	return build(ctx, target, "forwarder")
+}
+
+// BuildReplayer compiles the dlt-replayer, as it is shipped or with build tags. It blocks until that is done or ctx ends.
+func BuildReplayer(ctx context.Context, target string, tags ...string) error {
+	return build(ctx, target, "dlt-replayer", tags...)
+}
+
+func build(ctx context.Context, target, command string, tags ...string) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags", strings.Join(tags, ","), "-o", target,
+		"github.com/kafka-redrive/redrive/cmd/"+command)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the forwarder: %w\n%s", err, out)
+		return fmt.Errorf("build the %s: %w\n%s", command, err, out)
 	}
 	return nil
 }

@@ -22,6 +22,9 @@ func FreePort(t testing.TB) int {
 	return port
 }
 
+// ReservePort is FreePort for programs: the port is theirs until release.
+func ReservePort() (port int, release func(), err error) { return reservePort() }
+
 // reservePort finds a free port and keeps it from others that ask here, in this process or another, until release.
 //
 // A broker must find its port free again when it is restarted, so the port that the system gives for :0 will not do. It is

@@ -1,13 +1,14 @@
-// Package testkit gives tests the servers and clients they talk to: real Apache Kafka as child processes, kcat as a
-// client that is not ours, and a fake cluster on a virtual network for tests of time and faults.
+// Package testkit gives tests the servers and clients they talk to: real Apache Kafka and Postgres as child processes, kcat
+// as a client that is not ours, and a fake cluster on a virtual network for tests of time and faults.
 //
 // The model. [StartKafka] starts one or three brokers from Kafka's own Maven jars, which are fetched once and kept in
 // the user's cache folder, in the version that REDRIVE_TEST_KAFKA names; a [Kafka] can kill, stop and restart each broker, and
 // [Secure] gives it a listener with TLS, users and access rules. [RealKafka] shares one such cluster of each
 // size among the tests of a binary, and [Main] takes them down when the tests are over. [Virtual] makes a fake
-// cluster that works inside a testing/synctest bubble. A [Client] writes to and reads from either kind.
+// cluster that works inside a testing/synctest bubble. A [Client] writes to and reads from either kind. [StartPostgres] starts
+// a database server that can be killed and restarted as well, and [RealPostgres] gives a test a database on a shared one.
 //
-// It promises that brokers do not outlive the process that started them, that their data is gone after Close, and
+// It promises that servers do not outlive the process that started them, that their data is gone after Close, and
 // that a tool which is missing fails the test with the name of the package to install: nothing is skipped, except by
 // go test -short. It refuses to be part of a program that is shipped: only tests and the programs under test/ import
 // it. Unix only.
@@ -28,19 +29,19 @@ import (
 	"go.uber.org/goleak"
 )
 
-// Main is the TestMain of a package whose tests use this one: it runs the tests, closes the clusters that [RealKafka]
-// started, and fails the run if a goroutine is left over, which includes the one that watches over each broker.
+// Main is the TestMain of a package whose tests use this one: it runs the tests, closes the servers that [RealKafka] and
+// [RealPostgres] started, and fails the run if a goroutine is left over, which includes the one that watches over each server.
 func Main(m *testing.M, options ...goleak.Option) {
 	goleak.VerifyTestMain(closingRun{m}, options...)
 }
 
-// closingRun closes the shared clusters between the tests and the search for left-over goroutines.
+// closingRun closes the shared servers between the tests and the search for left-over goroutines.
 type closingRun struct{ m *testing.M }
 
 func (r closingRun) Run() int {
 	code := r.m.Run()
-	if err := closeShared(); err != nil {
-		slog.New(slog.NewTextHandler(os.Stderr, nil)).Error("shared kafka not closed", "err", err)
+	if err := errors.Join(closeShared(), closeSharedPostgres()); err != nil {
+		slog.New(slog.NewTextHandler(os.Stderr, nil)).Error("shared servers not closed", "err", err)
 		code = max(code, 1)
 	}
 	return code
