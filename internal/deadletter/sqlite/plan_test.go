@@ -1,0 +1,68 @@
+package sqlite
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kafka-redrive/redrive/internal/deadletter"
+	"github.com/kafka-redrive/redrive/internal/deadletter/sqlquery"
+	"github.com/kafka-redrive/redrive/internal/envelope"
+)
+
+// What operators ask for most must not read the whole table, however large it is, nor sort it.
+func TestListsUseIndexes(t *testing.T) {
+	l, err := Open(t.Context(), Options{Path: filepath.Join(t.TempDir(), "ledger.db")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	partition, at := int32(0), time.Unix(1_790_000_000, 0)
+	for name, test := range map[string]struct {
+		filter deadletter.Filter
+		index  string
+		sorted bool // without a sort of its own
+	}{
+		"all":               {deadletter.Filter{}, "letters_dead_at", true},
+		"ids":               {deadletter.Filter{IDs: []int64{1, 2}}, "PRIMARY KEY", false},
+		"message":           {deadletter.Filter{MessageIDs: []string{"m"}}, "letters_message", false},
+		"messages":          {deadletter.Filter{MessageIDs: []string{"m", "n"}}, "letters_message", false},
+		"key":               {deadletter.Filter{Key: []byte("k"), HasKey: true}, "letters_key", false},
+		"state":             {deadletter.Filter{States: []deadletter.State{deadletter.Dead}}, "letters_state", true},
+		"state and time":    {deadletter.Filter{States: []deadletter.State{deadletter.Dead}, DeadFrom: at, DeadTo: at.Add(time.Hour)}, "letters_state", true},
+		"time":              {deadletter.Filter{DeadFrom: at, DeadTo: at.Add(time.Hour)}, "letters_dead_at", true},
+		"error type":        {deadletter.Filter{ErrorTypes: []string{"E"}, DeadFrom: at}, "letters_error", true},
+		"origin and time":   {deadletter.Filter{Origins: []string{"orders"}, DeadFrom: at}, "letters_dead_at", true},
+		"reasons and time":  {deadletter.Filter{Reasons: []envelope.Reason{envelope.ReasonPoison}, DeadFrom: at}, "letters_dead_at", true},
+		"place":             {deadletter.Filter{Topics: []string{"t"}, Partition: &partition, Offset: new(int64(7))}, "letters_place", false},
+		"job that replayed": {deadletter.Filter{Job: "j"}, "PRIMARY KEY", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			page, err := sqlquery.NewPage(test.filter, deadletter.Page{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			where, args := listing(test.filter, page)
+			var plan []string
+			err = each(t.Context(), l.read, "EXPLAIN QUERY PLAN SELECT "+letterColumns+" FROM "+letterTables+" WHERE "+where, args, func(scan func(...any) error) error {
+				var id, parent, unused int64
+				var detail string
+				err := scan(&id, &parent, &unused, &detail)
+				plan = append(plan, detail)
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			text := strings.Join(plan, "\n")
+			if !strings.Contains(text, test.index) || test.sorted && strings.Contains(text, "TEMP B-TREE") {
+				t.Errorf("the plan is\n%s\nwant %s, sorted by it: %t", text, test.index, test.sorted)
+			}
+		})
+	}
+}
