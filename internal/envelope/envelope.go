@@ -307,7 +307,7 @@ func (e *Envelope) accept(h header, v []byte) bool {
 	case failedAt:
 		_, ok := parseTime(v)
 		return ok
-	case group, replayID, replayedFrom:
+	case group, replayID, replayedFrom, parentID:
 		return isText(v)
 	case action:
 		a, ok := parseAction(v)

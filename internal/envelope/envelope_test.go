@@ -73,6 +73,7 @@ func contract() []struct {
 		{h(HeaderReplayID, "job-7"), true, true, true},
 		{h(HeaderReplayCount, "1"), true, true, true},
 		{h(HeaderReplayedFrom, "orders.dlt/0/9"), true, true, true},
+		{h(HeaderParentID, "orders/3/41"), true, true, true},
 		{h(HeaderLaneOffset, "77"), true, true, true},
 		{h(HeaderKey, "a2V5"), false, false, false},
 		{h(HeaderValueNull, "1"), false, false, false},
@@ -363,6 +364,7 @@ func TestSetValuesAreWrittenInAFixedOrderAndReadBack(t *testing.T) {
 	at := time.Date(2026, 3, 4, 5, 6, 7, 89_000_001, time.UTC)
 	e.SetLaneOffset(77)
 	e.SetReplay("job-7", 1, "orders.dlt/0/9")
+	e.SetParentID("orders/3/41")
 	e.SetConsumer("orders-0", "billing")
 	e.SetError("Timeout", "read timed out")
 	e.SetFailedAt(at)
@@ -386,7 +388,7 @@ func TestSetValuesAreWrittenInAFixedOrderAndReadBack(t *testing.T) {
 		h(HeaderFailedAt, "2026-03-04T05:06:07.089Z"), h(HeaderErrorType, "Timeout"), h(HeaderErrorMessage, "read timed out"), h(HeaderConsumer, "orders-0"),
 	}
 	groupHeader := h(HeaderGroup, "billing")
-	replay := []kgo.RecordHeader{h(HeaderReplayID, "job-7"), h(HeaderReplayCount, "1"), h(HeaderReplayedFrom, "orders.dlt/0/9"), h(HeaderLaneOffset, "77")}
+	replay := []kgo.RecordHeader{h(HeaderReplayID, "job-7"), h(HeaderReplayCount, "1"), h(HeaderReplayedFrom, "orders.dlt/0/9"), h(HeaderParentID, "orders/3/41"), h(HeaderLaneOffset, "77")}
 	cat := func(parts ...[]kgo.RecordHeader) (all []kgo.RecordHeader) {
 		for _, p := range parts {
 			all = append(all, p...)
@@ -405,6 +407,21 @@ func TestSetValuesAreWrittenInAFixedOrderAndReadBack(t *testing.T) {
 	e.SetOriginal("orders", 3, 42, time.Time{})
 	if e.Value(HeaderOriginalTimestamp) != nil {
 		t.Error("a timestamp that is not known is written")
+	}
+}
+
+// A replay begins a new run of attempts, but the loop guard counts on.
+func TestAReplayedCopyKeepsDeliveriesAndForgetsAttempt(t *testing.T) {
+	t.Parallel()
+	in := []kgo.RecordHeader{h(HeaderAttempt, "4"), h("foreign", "x"), h(HeaderDeliveries, "9"), h(HeaderReplayID, "job-6"), h(HeaderReplayCount, "1")}
+	e := parsed(in...)
+	e.ResetAttempt()
+	e.SetReplay("job-7", 2, "orders.dlt/0/9")
+	e.SetParentID("parent")
+	wantHeaders(t, e.Append(nil, in, Return), h("foreign", "x"), h(HeaderDeliveries, "9"), h(HeaderReplayID, "job-7"), h(HeaderReplayCount, "2"),
+		h(HeaderReplayedFrom, "orders.dlt/0/9"), h(HeaderParentID, "parent"))
+	if e.Attempt != 0 || e.AttemptState != Absent {
+		t.Errorf("attempt %d, state %d", e.Attempt, e.AttemptState)
 	}
 }
 

@@ -45,6 +45,8 @@ const (
 	HeaderReplayCount = "redrive-replay-count"
 	// HeaderReplayedFrom is the dead-letter position the copy was read from.
 	HeaderReplayedFrom = "redrive-replayed-from"
+	// HeaderParentID is the message of which this one is an edited copy.
+	HeaderParentID = "redrive-parent-id"
 	// HeaderLaneOffset is the lane offset that was read when the copy was released.
 	HeaderLaneOffset = "redrive-lane-offset"
 	// HeaderKey is the record's own key inside a lane (base64).
@@ -87,6 +89,7 @@ const (
 	replayID
 	replayCount
 	replayedFrom
+	parentID
 	laneOffset
 	laneKey
 	laneValueNull
@@ -111,7 +114,7 @@ const (
 	keptOnReturn headerSet = 1<<messageID |
 		1<<originalTopic | 1<<originalPartition | 1<<originalOffset | 1<<originalTimestamp | 1<<originalPartitions |
 		1<<attempt | 1<<deliveries | 1<<group |
-		1<<replayID | 1<<replayCount | 1<<replayedFrom | 1<<laneOffset
+		1<<replayID | 1<<replayCount | 1<<replayedFrom | 1<<parentID | 1<<laneOffset
 
 	// lastFailure tells of the last failure; it travels on until the next delivery, which makes it stale.
 	lastFailure headerSet = 1<<failedAt | 1<<errorType | 1<<errorMessage | 1<<consumer
@@ -203,6 +206,8 @@ func lookup(name string) header {
 		return replayCount
 	case HeaderReplayedFrom:
 		return replayedFrom
+	case HeaderParentID:
+		return parentID
 	case HeaderLaneOffset:
 		return laneOffset
 	case HeaderKey:
@@ -266,6 +271,8 @@ func (h header) name() string {
 		return HeaderReplayCount
 	case replayedFrom:
 		return HeaderReplayedFrom
+	case parentID:
+		return HeaderParentID
 	case laneOffset:
 		return HeaderLaneOffset
 	case laneKey:

@@ -121,7 +121,7 @@ func TestInheritedHeadersAreGoneAndListed(t *testing.T) {
 	}
 	want := []string{
 		HeaderMessageID, HeaderOriginalTopic, HeaderOriginalPartition, HeaderOriginalOffset, HeaderOriginalTimestamp, HeaderOriginalPartitions,
-		HeaderAttempt, HeaderReplayID, HeaderReplayCount, HeaderReplayedFrom, HeaderLaneOffset,
+		HeaderAttempt, HeaderReplayID, HeaderReplayCount, HeaderReplayedFrom, HeaderParentID, HeaderLaneOffset,
 	}
 	if diff := cmp.Diff(want, names); diff != "" {
 		t.Errorf("listed (-want +got):\n%s", diff)

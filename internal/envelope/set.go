@@ -84,6 +84,12 @@ func (e *Envelope) SetAttempt(n int) {
 	e.setField(attempt)
 }
 
+// ResetAttempt begins a new run: the next copy says nothing of deliveries that have failed.
+func (e *Envelope) ResetAttempt() {
+	e.Attempt, e.AttemptState = 0, Absent
+	e.drop(attempt)
+}
+
 // SetDeliveries says how many deliveries have failed over all replays, at most MaxCount.
 func (e *Envelope) SetDeliveries(n int) {
 	e.Deliveries = min(n, MaxCount)
@@ -141,6 +147,11 @@ func (e *Envelope) SetReplay(id string, count int, from string) {
 	e.setText(replayedFrom, []byte(from))
 }
 
+// SetParentID names the message of which the next copy is an edited one. A name beyond MaxText bytes is cut.
+func (e *Envelope) SetParentID(id string) {
+	e.setText(parentID, []byte(id))
+}
+
 // SetLaneOffset says how far the lane was read when the copy was released.
 func (e *Envelope) SetLaneOffset(offset int64) {
 	e.LaneOffset = offset
@@ -167,7 +178,7 @@ func (e *Envelope) Shorten() bool {
 }
 
 // Inherit makes the record a new one, for own headers that a stream processor copied from its input: message id, origin
-// position, attempt, replay and lane offset are gone, and the old values are listed in redrive-rejected. What the consumer
+// position, attempt, replay, parent and lane offset are gone, and the old values are listed in redrive-rejected. What the consumer
 // said about its failure stays, and so does the count of deliveries, the loop guard.
 func (e *Envelope) Inherit() {
 	for h := range headerCount {
