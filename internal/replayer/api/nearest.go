@@ -1,0 +1,47 @@
+package api
+
+import "strings"
+
+// nearest returns the candidate most like the name that was given, or "" if none is alike. Case and separators do not count.
+func nearest(name string, candidates []string) string {
+	const longest = 64 // No name is near this long; a longer one needs no search.
+	if len(name) > longest {
+		return ""
+	}
+	plain := plainName(name)
+	best, bestDistance := "", 1+max(1, len(plain)/3)
+	for _, c := range candidates {
+		if d := editDistance(plain, plainName(c)); d < bestDistance {
+			best, bestDistance = c, d
+		}
+	}
+	return best
+}
+
+func plainName(s string) string {
+	return strings.NewReplacer("_", "", "-", "", ".", "", " ", "").Replace(strings.ToLower(s))
+}
+
+// editDistance counts the bytes to insert, delete, replace or swap with their neighbour to make a into b.
+func editDistance(a, b string) int {
+	before, last := make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		row := make([]int, len(b)+1)
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			row[j] = min(last[j]+1, row[j-1]+1, last[j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], before[j-2]+1)
+			}
+		}
+		before, last = last, row
+	}
+	return last[len(b)]
+}
