@@ -77,6 +77,8 @@ func (l *layers) check() {
 	}
 	c.kafka(l.config.Kafka)
 	c.forwarder(l.config.Forwarder)
+	c.ledger(l.config.Ledger)
+	c.replayer(l.config.Replayer)
 	c.topics()
 }
 
@@ -152,40 +154,53 @@ func (c checker) needsEnabled(base, name string, used bool) {
 
 func (c checker) forwarder(f Forwarder) {
 	const base = "forwarder."
-	if f.Group == "" && c.readable(base+"group") {
-		c.problem(base+"group", "is empty", "")
-	}
-	if !c.report(base+"instanceId", checkCharacters("instance id", f.InstanceID)) && len(f.InstanceID) > 249 {
-		c.problem(base+"instanceId", fmt.Sprintf("is %d characters long", len(f.InstanceID)), "Kafka allows 249")
-	}
-	sessionOK := c.readable(base + "sessionTimeout")
-	if sessionOK && (f.SessionTimeout < shortestSession || f.SessionTimeout > longestSession) {
-		c.problem(base+"sessionTimeout", fmt.Sprintf("%s is not between %s and %s", f.SessionTimeout, shortestSession, longestSession), "")
-		sessionOK = false
-	}
-	for _, key := range []struct {
-		name  string
-		value Duration
-	}{{"shutdownTimeout", f.ShutdownTimeout}, {"commitInterval", f.CommitInterval}} {
-		path := base + key.name
-		switch {
-		case !c.readable(path):
-		case key.value <= 0:
-			c.problem(path, "must be above 0", "")
-		case sessionOK && key.value >= f.SessionTimeout:
-			c.problem(path, fmt.Sprintf("%s is not shorter than forwarder.sessionTimeout, %s", key.value, f.SessionTimeout), "")
-		}
-	}
-	if path := base + "reloadInterval"; f.ReloadInterval != 0 && f.ReloadInterval < shortestReload && c.readable(path) {
-		c.problem(path, fmt.Sprintf("%s is below %s", f.ReloadInterval, shortestReload), "0s stands for: on SIGHUP only")
-	}
+	c.member(base, f.Group, f.InstanceID, f.SessionTimeout,
+		bounded{"shutdownTimeout", f.ShutdownTimeout}, bounded{"commitInterval", f.CommitInterval})
+	c.reloadInterval(base+"reloadInterval", f.ReloadInterval)
 	totalOK := c.aboveZero(base+"maxHeldBytes", f.MaxHeldBytes)
 	eachOK := c.aboveZero(base+"maxHeldBytesPerPartition", f.MaxHeldBytesPerPartition)
 	if totalOK && eachOK {
 		c.withinTotal(base+"maxHeldBytesPerPartition", f.MaxHeldBytesPerPartition)
 	}
 	if c.readable(base + "admin.address") {
-		c.report(base+"admin.address", checkListenAddress(f.Admin.Address))
+		c.report(base+"admin.address", checkListenAddress(f.Admin.Address, "9400"))
+	}
+}
+
+// bounded is a time that must end before a session does.
+type bounded struct {
+	name  string
+	value Duration
+}
+
+// member checks what a member of a consumer group needs.
+func (c checker) member(base, group, instanceID string, session Duration, within ...bounded) {
+	if group == "" && c.readable(base+"group") {
+		c.problem(base+"group", "is empty", "")
+	}
+	if !c.report(base+"instanceId", checkCharacters("instance id", instanceID)) && len(instanceID) > 249 {
+		c.problem(base+"instanceId", fmt.Sprintf("is %d characters long", len(instanceID)), "Kafka allows 249")
+	}
+	sessionOK := c.readable(base + "sessionTimeout")
+	if sessionOK && (session < shortestSession || session > longestSession) {
+		c.problem(base+"sessionTimeout", fmt.Sprintf("%s is not between %s and %s", session, shortestSession, longestSession), "")
+		sessionOK = false
+	}
+	for _, key := range within {
+		path := base + key.name
+		switch {
+		case !c.readable(path):
+		case key.value <= 0:
+			c.problem(path, "must be above 0", "")
+		case sessionOK && key.value >= session:
+			c.problem(path, fmt.Sprintf("%s is not shorter than %ssessionTimeout, %s", key.value, base, session), "")
+		}
+	}
+}
+
+func (c checker) reloadInterval(path string, interval Duration) {
+	if interval != 0 && interval < shortestReload && c.readable(path) {
+		c.problem(path, fmt.Sprintf("%s is below %s", interval, shortestReload), "0s stands for: on SIGHUP only")
 	}
 }
 
@@ -208,13 +223,13 @@ func (c checker) withinTotal(path string, b Bytes) {
 }
 
 // checkListenAddress finds what is wrong with an address to listen on.
-func checkListenAddress(address string) complaint {
+func checkListenAddress(address, port string) complaint {
 	if strings.HasPrefix(address, ":") {
 		address = "localhost" + address
 	}
 	c := checkAddress(address, 0)
 	if c.message != "" {
-		c.hint = "write it as 127.0.0.1:9400, or :9400 for all interfaces"
+		c.hint = "write it as 127.0.0.1:" + port + ", or :" + port + " for all interfaces"
 	}
 	return c
 }

@@ -23,12 +23,19 @@ func (c checker) topics() {
 		if t.Group != "" && t.Group == c.config.Forwarder.Group {
 			c.problem(base+".group", "is the forwarder's own group", "name the group of the application; the forwarder's is forwarder.group")
 		}
+		if t.Group != "" && t.Group == c.config.Replayer.Group {
+			c.problem(base+".group", "is the dlt-replayer's own group", "name the group of the application; the dlt-replayer's is replayer.group")
+		}
 		if !c.readable(base+".origin") || c.report(base+".origin", checkTopicName(t.Origin)) {
 			continue // Every other name is made from it.
 		}
 		alone := c.alone(i, byOrigin[t.Origin])
 		byOrigin[t.Origin] = append(byOrigin[t.Origin], i)
 		c.expandNames(i, names, alone)
+	}
+	for i, t := range c.config.Topics { // When all names are known.
+		names.outside(i, "replayTo", t.ReplayTo)
+		names.outside(i, "replyTo", t.ReplyTo)
 	}
 }
 
@@ -108,10 +115,8 @@ func (c checker) limits(t *Topic, base string, tiersOK bool) {
 		}
 		c.problem(at, fmt.Sprintf("maxDeliveries, %d, is below maxAttempts, %d", t.MaxDeliveries, t.MaxAttempts), "raise maxDeliveries, the failed deliveries over all replays")
 	}
-	// A slower rate keeps records longer than anybody would wait; a faster one is a slip.
-	const slowest, fastest = 0.001, 1e9
-	if rate := base + ".rateLimit"; t.RateLimit != 0 && (t.RateLimit < slowest || t.RateLimit > fastest) && c.readable(rate) {
-		c.problem(rate, fmt.Sprintf("is not between %v and %.0f records a second", slowest, fastest), "0 stands for no limit; paused: true keeps all back")
+	if t.RateLimit != 0 {
+		c.rate(base+".rateLimit", t.RateLimit, "records", "0 stands for no limit; paused: true keeps all back")
 	}
 	path, total := base+".maxHeldBytesPerPartition", "forwarder.maxHeldBytes"
 	if c.set(path) && c.aboveZero(path, t.MaxHeldBytesPerPartition) && c.readable(total) && c.config.Forwarder.MaxHeldBytes > 0 {
@@ -123,32 +128,37 @@ func (c checker) limits(t *Topic, base string, tiersOK bool) {
 // notes what each topic is used for.
 func (c checker) expandNames(i int, names uses, note bool) {
 	t, base := &c.config.Topics[i], topicPath(i)
-	expand := func(path, role string, template *string, tier string, tierAllowed bool) {
-		if !c.readable(path) || c.report(path, t.checkTemplate(*template, tierAllowed)) {
-			return
+	expand := func(path, role string, template *string, tier string, more ...string) bool {
+		if !c.readable(path) || c.report(path, t.checkTemplate(*template, more...)) {
+			return false
 		}
 		*template = t.expand(*template, tier)
-		if !c.report(path, checkTopicName(*template)) && note {
-			names.note(*template, use{i, role, path})
+		if c.report(path, checkTopicName(*template)) {
+			return false
 		}
+		return !note || names.note(*template, use{i, role, path})
 	}
 	if note {
 		names.note(t.Origin, use{i, "origin", base + ".origin"})
 	}
 	if t.ReturnTo != "" {
 		role := "return topic"
-		if t.checkTemplate(t.ReturnTo, false).message == "" && t.ReturnTopic() == t.Origin {
+		if t.checkTemplate(t.ReturnTo).message == "" && t.ReturnTopic() == t.Origin {
 			role = "origin" // Spelled out; the same topic for the same end.
 		}
-		expand(base+".returnTo", role, &t.ReturnTo, "", false)
+		expand(base+".returnTo", role, &t.ReturnTo, "")
 	}
-	expand(base+".names.inbox", "inbox", &t.Names.Inbox, "", false)
-	expand(base+".names.deadLetters", "dead-letter topic", &t.Names.DeadLetters, "", false)
+	expand(base+".names.inbox", "inbox", &t.Names.Inbox, "")
+	lettersOK := expand(base+".names.deadLetters", "dead-letter topic", &t.Names.DeadLetters, "")
 	c.tierTopics(i, expand)
+	// A trigger that is named after dead letters which are wrong already would only repeat what is wrong.
+	if lettersOK || !strings.Contains(t.Names.ReplayTrigger, "{deadLetters}") {
+		expand(base+".names.replayTrigger", "replay trigger topic", &t.Names.ReplayTrigger, "", "deadLetters")
+	}
 }
 
 // tierTopics expands the topics of the tiers. The template itself is judged once, not once for each tier.
-func (c checker) tierTopics(i int, expand func(path, role string, template *string, tier string, tierAllowed bool)) {
+func (c checker) tierTopics(i int, expand func(path, role string, template *string, tier string, more ...string) bool) {
 	t, base := &c.config.Topics[i], topicPath(i)
 	templatePath, shared := base+".names.tier", 0
 	for j := range t.Tiers {
@@ -156,7 +166,7 @@ func (c checker) tierTopics(i int, expand func(path, role string, template *stri
 			shared++
 		}
 	}
-	templateBad := !c.readable(templatePath) || c.report(templatePath, t.checkTemplate(t.Names.Tier, true))
+	templateBad := !c.readable(templatePath) || c.report(templatePath, t.checkTemplate(t.Names.Tier, "tier"))
 	if !templateBad && shared > 1 && !strings.Contains(t.Names.Tier, "{tier}") {
 		c.problem(templatePath, fmt.Sprintf("without {tier} the %d tiers get the same topic", shared), "put {tier} into the template")
 		templateBad = true
@@ -173,7 +183,7 @@ func (c checker) tierTopics(i int, expand func(path, role string, template *stri
 		} else if templateBad {
 			continue
 		}
-		expand(path, "tier "+tier.Name, &tier.Topic, tier.Name, true)
+		expand(path, "tier "+tier.Name, &tier.Topic, tier.Name, "tier")
 	}
 }
 
@@ -184,24 +194,47 @@ type uses struct {
 	folded map[string]string // The name with '_' for '.', as Kafka's metrics see it, to the name.
 }
 
-// note takes a topic for a use, or reports that it is taken.
-func (u uses) note(name string, as use) {
+// note takes a topic for a use, or reports that it is taken. It tells whether the use stands.
+func (u uses) note(name string, as use) bool {
 	if first, taken := u.exact[name]; taken {
 		if first.role == "origin" && as.role == "origin" {
-			return
+			return true
 		}
-		u.report(as.path, u.taken(name, first, as))
-		return
+		return !u.report(as.path, u.taken(name, first, as))
 	}
 	u.exact[name] = as
 	folded := strings.ReplaceAll(name, ".", "_")
 	other, taken := u.folded[folded]
 	if !taken {
 		u.folded[folded] = name
+		return true
+	}
+	if u.exact[other].role == "origin" && as.role == "origin" {
+		return true
+	}
+	u.problem(as.path, fmt.Sprintf("topics %q and %q differ in '.' and '_' only", cut(name), cut(other)), "Kafka does not create the second")
+	return false
+}
+
+// outside reports a topic that copies or replies would be written to and that Redrive itself reads: what is written there would run in
+// a circle. Origins and return topics may be named.
+func (u uses) outside(i int, key string, topics []string) {
+	path := topicPath(i) + "." + key
+	if !u.readable(path) {
 		return
 	}
-	if u.exact[other].role != "origin" || as.role != "origin" {
-		u.problem(as.path, fmt.Sprintf("topics %q and %q differ in '.' and '_' only", cut(name), cut(other)), "Kafka does not create the second")
+	seen := make(map[string]bool)
+	for j, name := range topics {
+		item := fmt.Sprintf("%s[%d]", path, j)
+		switch taken, known := u.exact[name]; {
+		case u.report(item, checkTopicName(name)):
+		case seen[name]:
+			u.problem(item, fmt.Sprintf("topic %q a second time", cut(name)), "")
+		case known && taken.role != "origin" && taken.role != "return topic":
+			u.problem(item, fmt.Sprintf("topic %q is the %s of origin %q, %s", cut(name), taken.role, cut(u.config.Topics[taken.entry].Origin), u.where(taken.path)),
+				"name a topic that consumers of yours read")
+		}
+		seen[name] = true
 	}
 }
 

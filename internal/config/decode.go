@@ -44,7 +44,7 @@ type file struct {
 
 // decode reads the bytes of a file. What it can not read it reports and leaves out.
 func decode(name string, data []byte) *file {
-	f := &file{name: name, at: make(map[string]position), anchors: make(map[string]ast.Node), active: make(map[string]bool)}
+	f := newFile(name)
 	root := f.parse(data)
 	if root == nil {
 		return f
@@ -52,6 +52,10 @@ func decode(name string, data []byte) *file {
 	ast.Walk(anchorVisitor{f}, root)
 	f.section(root, reflect.ValueOf(&f.config).Elem(), "")
 	return f
+}
+
+func newFile(name string) *file {
+	return &file{name: name, at: make(map[string]position), anchors: make(map[string]ast.Node), active: make(map[string]bool)}
 }
 
 func (f *file) problem(at position, path, message, hint string) {

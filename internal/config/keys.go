@@ -30,6 +30,20 @@ func defaults() Config {
 			ReloadInterval:           Duration(10 * time.Second),
 			Admin:                    Admin{Address: "127.0.0.1:9400"},
 		},
+		Ledger: Ledger{DataDir: "data", MaxConnections: 8, Migrate: true},
+		Replayer: Replayer{
+			Group:           "redrive-dlt-replayer",
+			SessionTimeout:  Duration(45 * time.Second),
+			ShutdownTimeout: Duration(10 * time.Second),
+			Lease:           Duration(30 * time.Second),
+			InFlight:        256,
+			Batch:           500,
+			DefaultRate:     100,
+			BulkLimit:       1000,
+			ReloadInterval:  Duration(10 * time.Second),
+			Admin:           Admin{Address: "127.0.0.1:9401"},
+			API:             API{Address: "127.0.0.1:9402", Tokens: []Token{}, MaxBody: 1 << 20},
+		},
 		Logging: Logging{Level: "info", Format: "auto"},
 	}
 }
@@ -42,7 +56,11 @@ func defaultTopic() Topic {
 			{Delay: Duration(time.Minute)},
 			{Delay: Duration(10 * time.Minute)},
 		},
-		Names:         Names{Inbox: "{origin}.retry", Tier: "{origin}.retry.{tier}", DeadLetters: "{origin}.dlt"},
+		Names: Names{
+			Inbox: "{origin}.retry", Tier: "{origin}.retry.{tier}", DeadLetters: "{origin}.dlt", ReplayTrigger: "{deadLetters}.replay",
+		},
+		ReplayTo:      []string{},
+		ReplyTo:       []string{},
 		MaxDeliveries: 1000,
 		Ordering:      OrderingNone,
 		Partitioner:   "murmur2",
@@ -57,7 +75,7 @@ type field struct {
 	typ      reflect.Type
 	required bool
 	enum     []string
-	least    int  // The smallest number that is allowed, 0 or 1.
+	least    int  // The smallest number that is allowed.
 	nonEmpty bool // The list has at least one item.
 }
 

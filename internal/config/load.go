@@ -29,6 +29,13 @@ import (
 	"github.com/knadh/koanf/v2"
 )
 
+// The environment variables by which the commands of dlt-replayer find the API.
+const (
+	EnvURL       = envPrefix + "URL"
+	EnvToken     = envPrefix + "TOKEN"
+	EnvTokenFile = envPrefix + "TOKEN_FILE"
+)
+
 // The File of a problem that is not in a file.
 const (
 	inEnvironment = "environment"
@@ -117,6 +124,11 @@ func assemble(src Source, data []byte) (*layers, error) {
 	for i := range l.config.Topics {
 		l.fillTopic(i)
 	}
+	for i := range l.config.Replayer.API.Tokens {
+		if t := &l.config.Replayer.API.Tokens[i]; t.Topics == nil {
+			t.Topics = []string{}
+		}
+	}
 	l.check()
 	if len(l.problems) > 0 {
 		return nil, sorted(l.problems, src.Path)
@@ -171,7 +183,7 @@ func (l *layers) envValue(name, text string) (string, any) {
 		}
 		names = append(names, leaf.env())
 	}
-	if isServiceLink(name) {
+	if isServiceLink(name) || ofTheClient(name) {
 		return "", nil
 	}
 	slices.Sort(names) // The nearest of two equally near must not depend on the order of a map.
@@ -185,6 +197,9 @@ func (l *layers) envValue(name, text string) (string, any) {
 	l.problems = append(l.problems, p)
 	return "", nil
 }
+
+// ofTheClient tells the variables that the commands of dlt-replayer find the API by. They set no key.
+func ofTheClient(name string) bool { return name == EnvURL || name == EnvToken || name == EnvTokenFile }
 
 // isServiceLink tells the variables that Kubernetes gives every pod for a service whose name starts with "redrive".
 func isServiceLink(name string) bool {
@@ -254,6 +269,7 @@ func (l *layers) fillTopic(i int) {
 	fill("names.inbox", &t.Names.Inbox, &d.Names.Inbox)
 	fill("names.tier", &t.Names.Tier, &d.Names.Tier)
 	fill("names.deadLetters", &t.Names.DeadLetters, &d.Names.DeadLetters)
+	fill("names.replayTrigger", &t.Names.ReplayTrigger, &d.Names.ReplayTrigger)
 	fill("partitioner", &t.Partitioner, &d.Partitioner)
 	if unset("maxDeliveries") {
 		t.MaxDeliveries = d.MaxDeliveries
@@ -263,6 +279,12 @@ func (l *layers) fillTopic(i int) {
 	}
 	if unset("tiers") {
 		t.Tiers = d.Tiers
+	}
+	if unset("replayTo") {
+		t.ReplayTo = d.ReplayTo
+	}
+	if unset("replyTo") {
+		t.ReplyTo = d.ReplyTo
 	}
 	var longest Duration
 	for j := range t.Tiers {

@@ -96,11 +96,27 @@ func TestThreeLinesAreEnough(t *testing.T) {
 			ReloadInterval:           Duration(10 * time.Second),
 			Admin:                    Admin{Address: "127.0.0.1:9400"},
 		},
+		Ledger: Ledger{DataDir: "data", MaxConnections: 8, Migrate: true},
+		Replayer: Replayer{
+			Group:           "redrive-dlt-replayer",
+			SessionTimeout:  Duration(45 * time.Second),
+			ShutdownTimeout: Duration(10 * time.Second),
+			Lease:           Duration(30 * time.Second),
+			InFlight:        256,
+			Batch:           500,
+			DefaultRate:     100,
+			BulkLimit:       1000,
+			ReloadInterval:  Duration(10 * time.Second),
+			Admin:           Admin{Address: "127.0.0.1:9401"},
+			API:             API{Address: "127.0.0.1:9402", Tokens: []Token{}, MaxBody: 1 << 20},
+		},
 		Logging: Logging{Level: "info", Format: "auto"},
 		Topics: []Topic{{
 			Origin:                   "orders",
 			Tiers:                    []Tier{tier(10*time.Second, "10s"), tier(time.Minute, "1m"), tier(10*time.Minute, "10m")},
-			Names:                    Names{Inbox: "orders.retry", Tier: "{origin}.retry.{tier}", DeadLetters: "orders.dlt"},
+			Names:                    Names{Inbox: "orders.retry", Tier: "{origin}.retry.{tier}", DeadLetters: "orders.dlt", ReplayTrigger: "orders.dlt.replay"},
+			ReplayTo:                 []string{},
+			ReplyTo:                  []string{},
 			MaxAttempts:              4,
 			MaxDeliveries:            1000,
 			MaxDelay:                 Duration(10 * time.Minute),
@@ -113,8 +129,8 @@ func TestThreeLinesAreEnough(t *testing.T) {
 		t.Fatalf("(-want +got):\n%s", diff)
 	}
 	topic := c.Topics[0]
-	got := []string{topic.Inbox(), topic.DeadLetters(), topic.ReturnTopic()}
-	if diff := cmp.Diff([]string{"orders.retry", "orders.dlt", "orders"}, got); diff != "" {
+	got := []string{topic.Inbox(), topic.DeadLetters(), topic.ReplayTrigger(), topic.ReturnTopic()}
+	if diff := cmp.Diff([]string{"orders.retry", "orders.dlt", "orders.dlt.replay", "orders"}, got); diff != "" {
 		t.Fatalf("names (-want +got):\n%s", diff)
 	}
 }
@@ -138,7 +154,7 @@ func TestWorkedExampleShowsEveryKeyWithItsDefault(t *testing.T) {
 		shown[withoutIndexes(path)] = true
 	}
 	for _, k := range allKeys() {
-		if strings.HasPrefix(k.path, "kafka.sasl.oauth.extensions[].") {
+		if strings.HasPrefix(k.path, "kafka.sasl.oauth.extensions[].") || strings.HasPrefix(k.path, "replayer.api.tokens[].") {
 			continue // The list is empty by default. A comment shows an item.
 		}
 		if !shown[k.path] {
@@ -201,7 +217,7 @@ func TestLaterLayersWin(t *testing.T) {
 func TestEveryKeyOutsideTopicsHasAnEnvironmentVariable(t *testing.T) {
 	texts := map[string]string{
 		"kafka.brokers": "a:1", "kafka.sasl.mechanism": "PLAIN", "kafka.sasl.oauth.extensions": "a=b", "forwarder.groupProtocol": "consumer",
-		"forwarder.maxUncommitted": "7", "logging.level": "warn", "logging.format": "text",
+		"forwarder.maxUncommitted": "7", "logging.level": "warn", "logging.format": "text", "replayer.api.tokens": "alice:viewer:00",
 	}
 	for path, leaf := range settable(reflect.ValueOf(Config{})) {
 		text, ok := texts[path]
@@ -213,6 +229,8 @@ func TestEveryKeyOutsideTopicsHasAnEnvironmentVariable(t *testing.T) {
 				text = "2s"
 			case Bytes:
 				text = "1KiB"
+			case int, float64:
+				text = "7"
 			default:
 				text = "text"
 			}

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -10,6 +11,9 @@ func (t Topic) Inbox() string { return t.expand(t.Names.Inbox, "") }
 
 // DeadLetters is the name of the topic of the records that are given up.
 func (t Topic) DeadLetters() string { return t.expand(t.Names.DeadLetters, "") }
+
+// ReplayTrigger is the name of the topic on which a record asks for a replay.
+func (t Topic) ReplayTrigger() string { return t.expand(t.Names.ReplayTrigger, "") }
 
 // ReturnTopic is the name of the topic a record returns to when it is due.
 func (t Topic) ReturnTopic() string {
@@ -21,18 +25,18 @@ func (t Topic) ReturnTopic() string {
 
 // expand fills in a template. What is not a placeholder stays as it is.
 func (t Topic) expand(template, tier string) string {
+	// First, since it may hold the others where the dead letters are not expanded yet.
+	template = strings.ReplaceAll(template, "{deadLetters}", t.Names.DeadLetters)
 	return strings.NewReplacer("{origin}", t.Origin, "{group}", t.Group, "{tier}", tier).Replace(template)
 }
 
 // complaint is what is wrong with a value, before it is known where the value stands. The zero value is no complaint.
 type complaint struct{ message, hint string }
 
-// checkTemplate finds the first thing wrong with the placeholders of a template of t.
-func (t Topic) checkTemplate(template string, tierAllowed bool) complaint {
-	known := []string{"origin", "group"}
-	if tierAllowed {
-		known = append(known, "tier")
-	}
+// checkTemplate finds the first thing wrong with the placeholders of a template of t, which knows {origin}, {group} and some more.
+func (t Topic) checkTemplate(template string, more ...string) complaint {
+	known := append([]string{"origin", "group"}, more...)
+	here := "known here: {" + strings.Join(known, "}, {") + "}"
 	for rest := template; ; {
 		_, after, ok := strings.Cut(rest, "{")
 		if !ok {
@@ -43,12 +47,12 @@ func (t Topic) checkTemplate(template string, tierAllowed bool) complaint {
 			return complaint{fmt.Sprintf("%q has a { without its }", template), ""}
 		}
 		switch {
-		case name == "tier" && !tierAllowed:
-			return complaint{"{tier} is known in the name of a tier's topic only", "known here: {origin}, {group}"}
+		case name == "tier" && !slices.Contains(known, name):
+			return complaint{"{tier} is known in the name of a tier's topic only", here}
 		case name == "group" && t.Group == "":
 			return complaint{"{group} stands in the name, but no group is set", "set group to the consumer group whose failures these are, or leave {group} out"}
-		case name != "origin" && name != "group" && name != "tier":
-			hint := "known here: {" + strings.Join(known, "}, {") + "}"
+		case !slices.Contains(known, name):
+			hint := here
 			if near := nearest(name, known); near != "" {
 				hint = "did you mean {" + near + "}?"
 			}

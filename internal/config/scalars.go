@@ -183,3 +183,21 @@ func (e *Extension) UnmarshalText(text []byte) error {
 	*e = Extension{Key: key, Value: value}
 	return nil
 }
+
+// UnmarshalText reads a token as the environment writes it: name:role:sha256, with :topic|topic where it is for some topics only.
+func (t *Token) UnmarshalText(text []byte) error {
+	parts := strings.Split(string(text), ":")
+	if len(parts) != 3 && len(parts) != 4 {
+		return errors.New("a token is written name:role:sha256, with :topic|topic at the end where it is for some only") // Not shown: it may be the token itself.
+	}
+	*t = Token{Name: parts[0], Role: parts[1], SHA256: parts[2]}
+	switch t.Role {
+	case "viewer", "operator", "admin":
+	default:
+		return fmt.Errorf("%q is none of viewer, operator, admin", cut(t.Role))
+	}
+	if len(parts) == 4 {
+		t.Topics = strings.Split(parts[3], "|")
+	}
+	return nil
+}

@@ -1,12 +1,16 @@
 package config
 
-// Config is the configuration of the forwarder. After Load every default is filled, every name is expanded, every rule is checked.
+// Config is the configuration of the forwarder and the dlt-replayer. After Load every default is filled, every name is expanded, every rule is checked.
 // It holds plain values and is never written after Load, so it may be shared freely.
 type Config struct {
 	// Kafka says how every client of the process reaches the brokers.
 	Kafka Kafka `json:"kafka"`
 	// Forwarder sets up the process that moves retry records.
 	Forwarder Forwarder `json:"forwarder"`
+	// Ledger is where the dlt-replayer keeps what it knows of the dead letters.
+	Ledger Ledger `json:"ledger"`
+	// Replayer sets up the process that indexes and replays dead letters.
+	Replayer Replayer `json:"replayer"`
 	// Logging sets up what the process writes to standard error.
 	Logging Logging `json:"logging"`
 	// Topics lists the origins whose failures are retried, one entry for each origin, or for each origin and group.
@@ -18,7 +22,8 @@ type Kafka struct {
 	// Brokers are the first brokers to ask, each as host:port; the others are learned from them. In the environment they are
 	// separated by commas.
 	Brokers []string `json:"brokers" jsonschema:"minItems=1"`
-	// ClientID is the name the brokers log and count the clients by.
+	// ClientID is the name the brokers log and count the clients by. Where it is the default the dlt-replayer has redrive-dlt-replayer
+	// instead.
 	ClientID string `json:"clientId"`
 	// RackID is the rack or zone this process runs in, as broker.rack of the brokers says it. Brokers that have a replica selector then
 	// let it read from a replica of the same rack (Kafka: client.rack). Empty means that the leaders are read.
@@ -150,6 +155,90 @@ type Admin struct {
 	Pprof bool `json:"pprof"`
 }
 
+// Ledger is where the dlt-replayer keeps what it knows of the dead letters.
+type Ledger struct {
+	// URL is the database: postgres://user@host:5432/name, or sqlite:///absolute/path and sqlite://relative/path for a file that one
+	// process has for itself. Empty means the file ledger.db in dataDir. Better kept in urlFilepath or in the environment where it
+	// holds a password.
+	URL Secret `json:"url"`
+	// URLFilepath is a file that holds the URL. It excludes url.
+	URLFilepath string `json:"urlFilepath"`
+	// DataDir is the directory of ledger.db where no URL is set. It is made if it is not there.
+	DataDir string `json:"dataDir"`
+	// KeepPayload copies the bytes of each dead letter into the ledger, so that it can be replayed when the retention of its topic is over.
+	// Otherwise they stay in Kafka only.
+	KeepPayload bool `json:"keepPayload"`
+	// MaxConnections bounds the connections of one process to Postgres.
+	MaxConnections int `json:"maxConnections" jsonschema:"minimum=2"`
+	// Migrate lets dlt-replayer serve bring the tables of Postgres to its version before it begins. With false it waits for
+	// dlt-replayer migrate. A file of SQLite is always migrated.
+	Migrate bool `json:"migrate"`
+}
+
+// Replayer sets up the process that indexes and replays dead letters.
+type Replayer struct {
+	// Group is the consumer group of the dlt-replayer itself. All its replicas share it; it must not be that of the forwarder or of an
+	// application.
+	Group string `json:"group"`
+	// InstanceID makes the member a static one (Kafka: group.instance.id), for stable names such as those of a StatefulSet.
+	// Two processes with the same one fence each other. Empty means a dynamic member.
+	InstanceID string `json:"instanceId"`
+	// SessionTimeout is how long the brokers wait for a heartbeat before the partitions of a silent member move (Kafka:
+	// session.timeout.ms).
+	SessionTimeout Duration `json:"sessionTimeout"`
+	// ShutdownTimeout bounds the stop after SIGTERM: that what was sent is acknowledged and marked. Keep it below the grace period of
+	// whatever stops the process; it must be shorter than sessionTimeout.
+	ShutdownTimeout Duration `json:"shutdownTimeout"`
+	// Lease is how long a replica may work on a replay without a sign of life to the ledger. Then another takes over.
+	Lease Duration `json:"lease"`
+	// InFlight bounds the letters that a replay has sent and that are not acknowledged: the most that a replica which has lost its
+	// lease can still send.
+	InFlight int `json:"inFlight" jsonschema:"minimum=1"`
+	// Batch is how many letters a replay claims at once.
+	Batch int `json:"batch" jsonschema:"minimum=1"`
+	// RateLimit is the most letters a second that one replica sends, over all its replays. With 0 there is no limit.
+	RateLimit float64 `json:"rateLimit" jsonschema:"minimum=0"`
+	// DefaultRate is the rate, in letters a second, of a replay that does not say its own.
+	DefaultRate float64 `json:"defaultRate" jsonschema:"minimum=0"`
+	// BulkLimit is how many letters may be replayed, discarded or purged at once without saying how many are expected.
+	BulkLimit int `json:"bulkLimit" jsonschema:"minimum=1"`
+	// LabelHeader is a header of the records whose value letters can be grouped and selected by, such as that of a schema's version or of
+	// the producer. Empty means none.
+	LabelHeader string `json:"labelHeader"`
+	// ReloadInterval is the time between two looks at the files, of which the log level and the tokens are taken over while the process
+	// runs. With 0s they are read again on SIGHUP only.
+	ReloadInterval Duration `json:"reloadInterval"`
+	// Admin is the HTTP endpoint for probes and metrics.
+	Admin Admin `json:"admin"`
+	// API is the HTTP endpoint for operators and programs.
+	API API `json:"api"`
+}
+
+// API sets up the HTTP endpoint for operators and programs.
+type API struct {
+	// Address is where the endpoint listens, as host:port. Beyond this machine it listens only where tokens are set.
+	Address string `json:"address"`
+	// Tokens are those that are accepted. With none here and none in tokensFilepath everybody on this machine may do everything. In the
+	// environment they are written name:role:sha256 and separated by commas, with :topic|topic at the end where there are some.
+	Tokens []Token `json:"tokens"`
+	// TokensFilepath is a YAML file with a list of further tokens; it is read again when it has changed.
+	TokensFilepath string `json:"tokensFilepath"`
+	// MaxBody bounds the body of a request.
+	MaxBody Bytes `json:"maxBody"`
+}
+
+// Token is one token that the API accepts. dlt-replayer token makes one.
+type Token struct {
+	// Name is who has it, as the audit trail says it.
+	Name string `json:"name" jsonschema:"required"`
+	// Role is what it allows: a viewer reads, an operator replays and discards as well, an admin does everything.
+	Role string `json:"role" jsonschema:"required,enum=viewer,enum=operator,enum=admin"`
+	// SHA256 is the SHA-256 of the token, in hexadecimal. The token itself stands nowhere.
+	SHA256 string `json:"sha256" jsonschema:"required"`
+	// Topics are the topics of dead letters that it is for. With none it is for all.
+	Topics []string `json:"topics"`
+}
+
 // Logging sets up what the process writes to standard error.
 type Logging struct {
 	// Level is the lowest level that is written.
@@ -158,7 +247,7 @@ type Logging struct {
 	Format string `json:"format" jsonschema:"enum=auto,enum=json,enum=text"`
 }
 
-// Topic holds the retry policy of one origin, or of one consumer group of an origin.
+// Topic holds the retry policy of one origin, or of one consumer group of an origin, and where its dead letters may be replayed to.
 type Topic struct {
 	// Origin is the topic whose records fail and come back.
 	Origin string `json:"origin" jsonschema:"required"`
@@ -172,6 +261,11 @@ type Topic struct {
 	// ReturnTo is the topic a record returns to when it is due, as a template of {origin} and {group}: the origin, or a
 	// topic of the group's own where several groups read the origin. Empty means the origin.
 	ReturnTo string `json:"returnTo"`
+	// ReplayTo are further topics that dead letters of the entry may be replayed to. Without it they return to where the retries do, and
+	// nowhere else.
+	ReplayTo []string `json:"replayTo"`
+	// ReplyTo are the topics that a record on the replay trigger topic may ask the outcome to be written to.
+	ReplyTo []string `json:"replyTo"`
 	// MaxAttempts is how often a record is delivered in all before it becomes a dead letter. If it is above the number of tiers
 	// plus one, the last tier repeats; if it is below, the later tiers are not reached. The default
 	// is the number of tiers plus one.
@@ -217,4 +311,7 @@ type Names struct {
 	Tier string `json:"tier"`
 	// DeadLetters is the topic of the records that are given up, as a template of {origin} and {group}.
 	DeadLetters string `json:"deadLetters"`
+	// ReplayTrigger is the topic on which a record asks for the replay of a key or a message, as a template of {origin}, {group} and
+	// {deadLetters}.
+	ReplayTrigger string `json:"replayTrigger"`
 }

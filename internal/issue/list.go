@@ -46,6 +46,8 @@ const (
 	PartitionerMismatch Code = "partitioner-mismatch"
 	// RetiredTopic is a topic that the file no longer names and that still holds records.
 	RetiredTopic Code = "retired-topic"
+	// TriggerMissing is a replay trigger topic that does not exist.
+	TriggerMissing Code = "trigger-missing"
 )
 
 // What only a running forwarder finds.
@@ -90,6 +92,29 @@ const (
 	LoopGuard Code = "loop-guard"
 )
 
+// What only a running dlt-replayer finds. It shares fetch-failed, group-unstable, lost-to-retention, no-broker, reload-failed and
+// restart-required with the forwarder.
+const (
+	// LedgerDown is a ledger whose database does not answer.
+	LedgerDown Code = "ledger-down"
+	// LedgerOlder is a ledger that is not migrated to this version.
+	LedgerOlder Code = "ledger-older"
+	// LedgerNewer is a ledger that a newer version has migrated.
+	LedgerNewer Code = "ledger-newer"
+	// IndexBehind is a topic of dead letters that is not indexed to its end.
+	IndexBehind Code = "index-behind"
+	// LettersExpired is a topic whose retention has removed the bytes of dead letters.
+	LettersExpired Code = "letters-expired"
+	// LetterChanged is a record that is not the one that was indexed at its place.
+	LetterChanged Code = "letter-changed"
+	// JobStalled is a replay that does not go on.
+	JobStalled Code = "job-stalled"
+	// ReplayRefused is a topic that refuses copies of dead letters.
+	ReplayRefused Code = "replay-refused"
+	// TriggerRefused is a record on a replay trigger topic that asks for nothing there is.
+	TriggerRefused Code = "trigger-refused"
+)
+
 // entries is the list. A remedy that is a command holds T for the topic, P for the partition, G for the group and
 // $BROKERS; where the particulars are known, the finding names the command in full.
 var entries = []Entry{
@@ -111,7 +136,7 @@ var entries = []Entry{
 	{
 		ConfigUnreadable, SeverityWarning,
 		"The brokers do not tell the settings of the topic, so compaction and retention, by which it may lose records, are not checked.",
-		"Grant DESCRIBE_CONFIGS on the topic to the principal of the forwarder.",
+		"Grant DESCRIBE_CONFIGS on the topic to this principal.",
 	},
 	{
 		TwoRoles, SeverityError,
@@ -185,7 +210,7 @@ var entries = []Entry{
 	},
 	{
 		ACLMissing, SeverityError,
-		"The principal of the forwarder lacks a permission that it needs, so records are not read, not sent on or not committed until it has it.",
+		"This principal lacks a permission that it needs, so records are not read, not sent on or not committed until it has it.",
 		"Grant what is missing with kafka-acls.sh; nothing needs a restart.",
 	},
 	{
@@ -204,6 +229,11 @@ var entries = []Entry{
 		"Keep the topic until forwarder topics plan shows no records left in it, then delete it.",
 	},
 	{
+		TriggerMissing, SeverityWarning,
+		"The replay trigger topic does not exist, so nobody can ask for a replay by a record; the command line and the HTTP API do as ever.",
+		"Create it with forwarder topics apply.",
+	},
+	{
 		OffsetMissing, SeverityError,
 		"The group has no commit on a partition that is not new, because it expired or the group's name has changed, so the partition is not read rather than read from a guess.",
 		"Decide where to read from with forwarder offsets set.",
@@ -215,8 +245,8 @@ var entries = []Entry{
 	},
 	{
 		LostToRetention, SeverityError,
-		"Kafka deleted records of the topic before the forwarder read them, and they are lost.",
-		"Raise retention.ms and lift retention.bytes of the topic, and find out why the forwarder stood still.",
+		"Kafka deleted records of the topic before they were read, and they are lost.",
+		"Raise retention.ms and lift retention.bytes of the topic, and find out why nobody read it.",
 	},
 	{
 		TopicRecreated, SeverityError,
@@ -241,11 +271,11 @@ var entries = []Entry{
 	{
 		FetchFailed, SeverityError,
 		"The partition cannot be read, so what waits in it is late.",
-		"Look at the error in the detail and at the leader of the partition; the forwarder goes on by itself.",
+		"Look at the error in the detail and at the leader of the partition; reading goes on by itself.",
 	},
 	{
 		GroupUnstable, SeverityError,
-		"This instance cannot join its consumer group, or cannot stay in it, so it forwards nothing.",
+		"This instance cannot join its consumer group, or cannot stay in it, so it forwards or indexes nothing.",
 		"Look at the error in the detail, at the permission on the group and at its coordinator.",
 	},
 	{
@@ -280,13 +310,13 @@ var entries = []Entry{
 	},
 	{
 		ReloadFailed, SeverityError,
-		"The changed file was not accepted, so the forwarder goes on with the last one that was.",
-		"Correct what forwarder validate --kafka names.",
+		"The changed file was not accepted, so the process goes on with the last one that was.",
+		"Correct what the log and forwarder validate --kafka name.",
 	},
 	{
 		RestartRequired, SeverityWarning,
-		"A setting was changed that only a restart applies, so the forwarder goes on with the old value.",
-		"Restart the forwarder.",
+		"A setting was changed that only a restart applies, so the process goes on with the old value.",
+		"Restart the process.",
 	},
 	{
 		NoBroker, SeverityError,
@@ -297,5 +327,50 @@ var entries = []Entry{
 		LoopGuard, SeverityWarning,
 		"Records were delivered and failed as often as maxDeliveries allows over all replays, and are dead letters now.",
 		"Find out who replays them before their cause is mended; raise maxDeliveries only if the number is meant.",
+	},
+	{
+		LedgerDown, SeverityError,
+		"The database of the ledger does not answer, so nothing is indexed, listed or replayed until it does.",
+		"Look at the database, at the network, and at ledger.url; the dlt-replayer goes on by itself.",
+	},
+	{
+		LedgerOlder, SeverityError,
+		"The ledger is not migrated to this version of the dlt-replayer, which waits for that.",
+		"Run dlt-replayer migrate, or set ledger.migrate to true.",
+	},
+	{
+		LedgerNewer, SeverityError,
+		"A newer version has migrated the ledger, and this one would not understand what it reads there, so it waits.",
+		"Run the newer version of the dlt-replayer everywhere.",
+	},
+	{
+		IndexBehind, SeverityWarning,
+		"Dead letters of the topic are not in the ledger yet, so that nobody finds or replays them.",
+		"Look for another issue of the same topic or of the ledger first, then add instances.",
+	},
+	{
+		LettersExpired, SeverityWarning,
+		"Retention has removed the bytes of dead letters that nobody had replayed or discarded, so that they can not be replayed any more.",
+		"Raise retention.ms of the topic, or set ledger.keepPayload to true, for the letters to come.",
+	},
+	{
+		LetterChanged, SeverityError,
+		"The record at the place of a dead letter is not the one that was indexed there, so that it is not replayed.",
+		"Find out who deletes records or topics, and discard the letters that the detail names.",
+	},
+	{
+		JobStalled, SeverityError,
+		"A replay can not go on for now, and is tried again until it can.",
+		"Look at the error in the detail; the job goes on by itself, and can be cancelled.",
+	},
+	{
+		ReplayRefused, SeverityError,
+		"The topic refuses copies of dead letters, so that these stay dead and the later ones of their keys are skipped.",
+		"Look at the error in the detail, mend the topic and replay the failed letters.",
+	},
+	{
+		TriggerRefused, SeverityWarning,
+		"A record on the replay trigger topic asks for nothing that could be replayed, and was passed.",
+		"Look at the audit trail for the reason, and correct who writes there.",
 	},
 }

@@ -36,10 +36,13 @@ func (c *check) permissions() {
 			continue
 		}
 		missing = append(missing, operation)
-		if operation == kmsg.ACLOperationRead {
-			effects = append(effects, "not read it, so that what waits in it stays there")
-		} else {
+		switch role := c.want.role(); {
+		case operation != kmsg.ACLOperationRead:
 			effects = append(effects, "not write to it, so that what is to go there waits where it is")
+		case role == RoleOrigin || role == RoleReturn || role == RoleTarget:
+			effects = append(effects, "not read it, so that a replay whose replica died goes no further: its copies are looked for there")
+		default:
+			effects = append(effects, "not read it, so that what waits in it stays there")
 		}
 	}
 	if len(missing) > 0 {
@@ -106,6 +109,15 @@ func (in cluster) group(ctx context.Context, plan *Plan, group string) {
 			plan.add(problem(issue.ACLMissing, "", in.grant("group", of.group, kmsg.ACLOperationRead),
 				"This principal may not read the group %s, %s.", of.group, of.effect))
 		}
+	}
+}
+
+// replayerGroup looks at what this principal may do with the group of the
+// dlt-replayer.
+func (in cluster) replayerGroup(ctx context.Context, plan *Plan, group string) {
+	if in.groupDenied(ctx, group) {
+		plan.add(problem(issue.ACLMissing, "", in.grant("group", group, kmsg.ACLOperationRead),
+			"This principal may not read the group %s, so that the dlt-replayer cannot join it and indexes nothing.", group))
 	}
 }
 

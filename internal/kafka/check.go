@@ -78,6 +78,9 @@ func (c *check) twoRoles() {
 }
 
 func (c *check) unreadable() {
+	if c.unused() {
+		return
+	}
 	c.result.Action = ActionUnknown
 	if errors.Is(c.topic.err, kerr.TopicAuthorizationFailed) {
 		c.hidden()
@@ -85,6 +88,10 @@ func (c *check) unreadable() {
 	}
 	c.problem(issue.TopicUnreadable, lookAtBrokers, "The brokers do not describe the topic (%s), so nothing about it could be checked.", Code(c.topic.err))
 }
+
+// unused tells a topic that the process for which the plan is made does nothing
+// with, so that it needs no right there either. Such a topic is only created.
+func (c *check) unused() bool { return c.want.role() == RoleTrigger && len(c.want.operations) == 0 }
 
 // lookAtBrokers is the remedy where only the brokers' own logs say more.
 const lookAtBrokers = "Look at the state of the brokers and try again."
@@ -97,16 +104,26 @@ func (c *check) originMissing() {
 }
 
 func (c *check) missing() {
+	code, effect := issue.TopicMissing, "records that should go there wait or are refused"
+	switch c.want.role() {
+	case RoleTarget:
+		c.result.Action = ActionMissing
+		c.problem(code, "Correct the name in topics.yaml, or have the owner of the topic create it.", "The topic does not exist: %s.", effect)
+		return
+	case RoleTrigger:
+		code, effect = issue.TriggerMissing, "nobody can ask for a replay by a record"
+	default:
+	}
 	if c.blocked() {
 		c.result.Action = ActionBlocked
-		c.problem(issue.TopicMissing, "Make the origin available first, then run "+applyCommand+".",
+		c.problem(code, "Make the origin available first, then run "+applyCommand+".",
 			"The topic does not exist, and cannot be created without knowing its origin (%s).", strings.Join(c.want.origins, ", "))
 		return
 	}
 	c.result.Action = ActionCreate
 	c.result.Partitions, c.result.Replication = c.want.partitions, c.want.replication
 	c.result.Settings = c.want.settings()
-	c.problem(issue.TopicMissing, applyCommand, "The topic does not exist: records that should go there wait or are refused.")
+	c.problem(code, applyCommand, "The topic does not exist: %s.", effect)
 }
 
 // blocked reports whether an origin of the topic is not known well enough to say
@@ -117,7 +134,10 @@ func (c *check) blocked() bool {
 
 // compare judges a topic that exists.
 func (c *check) compare() {
-	if c.config.err != nil {
+	if c.want.role() == RoleTarget {
+		return // Its owner's; nothing is carried over from it.
+	}
+	if c.config.err != nil && !c.unused() {
 		remedy := lookAtBrokers
 		if errors.Is(c.config.err, kerr.TopicAuthorizationFailed) {
 			remedy = c.grant("topic", c.want.topic, kmsg.ACLOperationDescribeConfigs)

@@ -42,7 +42,10 @@ const (
 type Preflight struct {
 	// Ladders are the entries of topics.yaml.
 	Ladders []Ladder
-	// Group is the consumer group of the forwarder. Empty: nothing is asked about
+	// Replayer makes the plan one for the dlt-replayer: of what it reads and writes,
+	// and of its group. Otherwise it is for the forwarder.
+	Replayer bool
+	// Group is the consumer group of the process. Empty: nothing is asked about
 	// it, neither its permissions nor the topics it still has to drain.
 	Group string
 	// Principal is who the forwarder is to the brokers, as in "User:forwarder", for
@@ -129,6 +132,9 @@ type Problem struct {
 // records: this alone refuses a start. A missing origin or return topic loses
 // nothing, because its records wait in their tiers.
 func (p Problem) LosesRecords() bool {
+	if p.Role == RoleTrigger || p.Role == RoleTarget {
+		return false // Nothing that is forwarded passes there.
+	}
 	switch p.Code {
 	case issue.Compacted, issue.RetentionBelowDelay, issue.TwoRoles:
 		return true
@@ -156,9 +162,12 @@ const applyCommand = "forwarder topics apply"
 // MakePlan blocks for as long as the requests for the topics take, and at most
 // some 20 seconds longer for everything else.
 func MakePlan(ctx context.Context, client *kgo.Client, p Preflight) (*Plan, error) {
-	ladders := p.Ladders
+	ladders, by := p.Ladders, byForwarder
+	if p.Replayer {
+		by = byReplayer
+	}
 	names := make([]string, 0, len(ladders))
-	for _, w := range wants(ladders, nil) {
+	for _, w := range wants(ladders, nil, by) {
 		names = append(names, w.topic)
 	}
 	plan := &Plan{Topics: []TopicPlan{}, Survey: &Survey{}}
@@ -196,7 +205,7 @@ func MakePlan(ctx context.Context, client *kgo.Client, p Preflight) (*Plan, erro
 	if in.now == nil {
 		in.now = time.Now
 	}
-	for _, w := range wants(ladders, origins) {
+	for _, w := range wants(ladders, origins, by) {
 		c := check{
 			cluster: in,
 			want:    w,
@@ -237,10 +246,16 @@ func (in cluster) survey(ctx context.Context, plan *Plan, p Preflight) {
 	} else {
 		plan.Survey = in.ask(ctx, p)
 	}
-	in.sharedOrigins(plan, p.Ladders)
+	if !p.Replayer {
+		in.sharedOrigins(plan, p.Ladders)
+	}
 	in.samples(plan, p.Ladders)
 	in.clocks(ctx, plan)
-	if p.Group != "" {
+	switch {
+	case p.Group == "":
+	case p.Replayer:
+		in.replayerGroup(ctx, plan, p.Group)
+	default:
 		in.group(ctx, plan, p.Group)
 		in.retired(ctx, plan, p.Group)
 	}
@@ -258,11 +273,11 @@ type Survey struct {
 
 // ask makes a survey.
 func (in cluster) ask(ctx context.Context, p Preflight) *Survey {
-	return &Survey{
-		At:      in.now(),
-		groups:  in.groupsOn(ctx, p),
-		samples: in.sampleOrigins(ctx, p.Ladders),
+	s := &Survey{At: in.now(), samples: in.sampleOrigins(ctx, p.Ladders)}
+	if !p.Replayer {
+		s.groups = in.groupsOn(ctx, p)
 	}
+	return s
 }
 
 // problem makes a problem of a code.

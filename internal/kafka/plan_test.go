@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -205,7 +206,7 @@ func TestEachRuleIsFoundAndOnlyRaisingIsApplied(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			cluster := fakeCluster(t, kfake.NumBrokers(3))
 			seedTopic(t, cluster, "orders", 4, map[string]string{minInsync: "2"})
-			for _, w := range wants([]Ladder{ladder("orders")}, nil)[1:] {
+			for _, w := range wants([]Ladder{ladder("orders")}, nil, byForwarder)[1:] {
 				settings := fit()
 				settings[minInsync] = "2"
 				if w.topic == tt.topic {
@@ -541,4 +542,57 @@ Topics: 1 to create, 1 to change, 1 ok.
 			t.Errorf("%s is not in %s", want, encoded)
 		}
 	}
+}
+
+// replayed is a ladder with all that the dlt-replayer has to do with.
+func replayed(origin string) Ladder {
+	l := ladder(origin)
+	l.ReplayTrigger = origin + ".dlt.replay"
+	l.ReplayTo, l.ReplyTo = []string{"repaired", "payments"}, []string{"answers"}
+	return l
+}
+
+// The forwarder does nothing with the trigger topic: it is created like the others, and its lack stops nobody.
+func TestTriggerTopicIsCreatedAndNeverRefusesTheForwarder(t *testing.T) {
+	cluster := fakeCluster(t, kfake.NumBrokers(1))
+	seedTopic(t, cluster, "orders", 3, nil)
+	client := fakeClient(t, cluster)
+	l := replayed("orders")
+	plan := makePlan(t, client, l)
+	trigger := topicPlan(t, plan, "orders.dlt.replay")
+	if trigger.Action != ActionCreate || trigger.Role != RoleTrigger || trigger.Partitions != 3 || trigger.Settings[retentionMs] != "86400000" {
+		t.Errorf("%+v", trigger)
+	}
+	wantDiff(t, "problems of the trigger", codes(plan)["orders.dlt.replay"], []string{"warning trigger-missing +"})
+	for _, p := range trigger.Problems {
+		if p.LosesRecords() {
+			t.Errorf("%s refuses a start", p.Code)
+		}
+	}
+	for _, topic := range []string{"repaired", "payments", "answers"} {
+		if slices.ContainsFunc(plan.Topics, func(tp TopicPlan) bool { return tp.Topic == topic }) {
+			t.Errorf("the plan for the forwarder looks at %s", topic)
+		}
+	}
+	apply(t, client, plan)
+	if again := makePlan(t, client, l); again.Changed() || len(again.Problems()) > 0 {
+		t.Errorf("after apply: %v, %v", actions(again), again.Problems())
+	}
+}
+
+func TestPlanForTheReplayerLooksAtWhatItReadsAndWrites(t *testing.T) {
+	cluster := fakeCluster(t, kfake.NumBrokers(1))
+	seedTopic(t, cluster, "orders", 2, nil)
+	seedTopic(t, cluster, "payments", 2, nil)
+	seedTopic(t, cluster, "payments.dlt", 2, map[string]string{cleanupPolicy: "delete", retentionMs: "3600000", timestampType: logAppendTime, maxMessageBytes: "2000000"})
+	client := fakeClient(t, cluster)
+	plan := preflight(t, client, Preflight{Replayer: true, Ladders: []Ladder{replayed("orders"), ladder("payments")}})
+	wantDiff(t, "actions", actions(plan), map[string]Action{
+		"orders": ActionNone, "payments": ActionNone, "orders.dlt": ActionCreate, "orders.dlt.replay": ActionCreate,
+		"payments.dlt": ActionChange, "repaired": ActionMissing, "answers": ActionMissing,
+	})
+	wantDiff(t, "problems", codes(plan), map[string][]string{
+		"orders.dlt": {"error topic-missing +"}, "orders.dlt.replay": {"warning trigger-missing +"},
+		"payments.dlt": {"warning dlt-retention-short +"}, "repaired": {"error topic-missing"}, "answers": {"error topic-missing"},
+	})
 }

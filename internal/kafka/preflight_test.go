@@ -23,7 +23,7 @@ import (
 func seedLadder(t *testing.T, cluster *kfake.Cluster, origin string, partitions int32) {
 	t.Helper()
 	seedTopic(t, cluster, origin, partitions, map[string]string{minInsync: "2"})
-	for _, w := range wants([]Ladder{ladder(origin)}, nil)[1:] {
+	for _, w := range wants([]Ladder{ladder(origin)}, nil, byForwarder)[1:] {
 		settings := fit()
 		settings[minInsync] = "2"
 		seedTopic(t, cluster, w.topic, partitions, settings)
@@ -76,6 +76,13 @@ func produce(t *testing.T, client *kgo.Client, records ...*kgo.Record) {
 
 func TestOnlyWhatLosesRecordsRefusesAStart(t *testing.T) {
 	roles := []Role{RoleOrigin, RoleReturn, RoleInbox, RoleTier, RoleDeadLetters, ""}
+	for _, role := range []Role{RoleTrigger, RoleTarget} {
+		for _, e := range issue.All() {
+			if (Problem{Code: e.Code, Role: role}).LosesRecords() {
+				t.Errorf("%s of %q refuses a start", e.Code, role)
+			}
+		}
+	}
 	refused := map[issue.Code][]Role{
 		issue.Compacted:           roles,
 		issue.RetentionBelowDelay: roles,
@@ -521,5 +528,48 @@ func TestAPlanIsMadeWithoutWhatMayNotBeAsked(t *testing.T) {
 	plan := preflight(t, client, Preflight{Ladders: []Ladder{ladder("orders")}, Group: "redrive"})
 	if len(plan.Problems()) > 0 || len(plan.Topics) != 5 {
 		t.Errorf("plan: %v", plan.Problems())
+	}
+}
+
+func TestReplayerIsToldWhatItMayNotDo(t *testing.T) {
+	const (
+		topic   = kmsg.ACLResourceTypeTopic
+		read    = kmsg.ACLOperationRead
+		write   = kmsg.ACLOperationWrite
+		configs = kmsg.ACLOperationDescribeConfigs
+	)
+	var acls []kfake.ACL
+	for name, operations := range map[string][]kmsg.ACLOperation{
+		"orders": {read, configs}, "orders.dlt": {write, configs}, "orders.dlt.replay": {}, "repaired": {write, configs}, "answers": {write},
+	} {
+		acls = append(acls, allow(topic, name, operations...)...)
+	}
+	cluster := fakeCluster(t, kfake.EnableSASL(), kfake.EnableACLs(), kfake.User(MechanismPlain, "replayer", "secret", acls...))
+	l := replayed("orders")
+	l.ReplayTo = []string{"repaired"}
+	seedLadder(t, cluster, "orders", 2)
+	for _, name := range []string{"orders.dlt.replay", "repaired", "answers"} {
+		seedTopic(t, cluster, name, 2, fit())
+	}
+	client := newClient(t, Options{Brokers: cluster.ListenAddrs(), SASL: &SASLOptions{Mechanism: MechanismPlain, Username: "replayer", Password: "secret"}})
+	ends := func(p Preflight) map[string]string {
+		got := make(map[string]string)
+		for _, problem := range preflight(t, client, p).Problems() {
+			if problem.Code == issue.ACLMissing {
+				_, got[problem.Topic], _ = strings.Cut(problem.Remedy, " --allow-principal User:replayer ")
+			}
+		}
+		return got
+	}
+	wantDiff(t, "commands", ends(Preflight{Replayer: true, Ladders: []Ladder{l}, Group: "redrive-dlt-replayer", Principal: "User:replayer"}), map[string]string{
+		"":                  "--operation Read --group redrive-dlt-replayer",
+		"orders":            "--operation Write --topic orders",
+		"orders.dlt":        "--operation Read --topic orders.dlt",
+		"orders.dlt.replay": "--operation Read --operation Describe --operation DescribeConfigs --topic orders.dlt.replay",
+		"repaired":          "--operation Read --topic repaired",
+	})
+	// A forwarder needs no right on the trigger topic.
+	if end, told := ends(Preflight{Ladders: []Ladder{l}, Group: "redrive", Principal: "User:replayer"})["orders.dlt.replay"]; told {
+		t.Errorf("a forwarder is told: %s", end)
 	}
 }

@@ -25,6 +25,12 @@ type Ladder struct {
 	Inbox       string
 	Tiers       []Tier
 	DeadLetters string
+	// ReplayTrigger is where records ask for replays of the dead letters. Empty: there
+	// is none.
+	ReplayTrigger string
+	// ReplayTo and ReplyTo are further topics that the dlt-replayer writes copies and
+	// answers to. They are never created or altered.
+	ReplayTo, ReplyTo []string
 	// Partitioner is the one that the file names for the origin's producers. Empty:
 	// it is not compared with what the keys on the origin fit.
 	Partitioner Partitioner
@@ -50,6 +56,10 @@ const (
 	RoleInbox       Role = "inbox"
 	RoleTier        Role = "tier"
 	RoleDeadLetters Role = "dead letters"
+	RoleTrigger     Role = "replay trigger"
+	// RoleTarget is a topic that the dlt-replayer writes to, and that is none of
+	// Redrive's.
+	RoleTarget Role = "replay target"
 )
 
 // Names of topic settings.
@@ -86,6 +96,10 @@ const (
 	leastDeadLetters     = 7 * day
 	deadLettersRetention = 30 * day
 
+	// A trigger is done within seconds where a dlt-replayer runs. One of yesterday
+	// is not what anybody still waits for.
+	triggerRetention = day
+
 	// headerRoom is what Redrive's headers may add to a record that was as large
 	// as its origin allows.
 	headerRoom = 16 << 10
@@ -114,15 +128,32 @@ type want struct {
 	messageBytes   int64         // At least.
 	minInsync      int64         // At least.
 
-	operations []kmsg.ACLOperation // What the forwarder does with the topic, beside describing it.
+	operations []kmsg.ACLOperation // What the process does with the topic, beside describing it.
+}
+
+// user is the process that a plan is made for.
+type user int
+
+const (
+	byForwarder user = iota
+	byReplayer
+)
+
+// only returns the operations if it is of that does them.
+func (u user) only(of user, operations ...kmsg.ACLOperation) []kmsg.ACLOperation {
+	if u != of {
+		return nil
+	}
+	return operations
 }
 
 func (w *want) role() Role { return w.roles[0] }
 
 // wants returns what the topics of all ladders must be like, in the order of the
 // ladders and of a record's life. A topic that several ladders share must be fit
-// for each of them. origins holds what is known of the origin topics.
-func wants(ladders []Ladder, origins map[string]originState) []*want {
+// for each of them. origins holds what is known of the origin topics. For the
+// dlt-replayer they are the topics that it reads and writes.
+func wants(ladders []Ladder, origins map[string]originState, by user) []*want {
 	var all []*want
 	byTopic := make(map[string]*want)
 	add := func(w want) {
@@ -136,12 +167,18 @@ func wants(ladders []Ladder, origins map[string]originState) []*want {
 		byTopic[w.topic] = &w
 		all = append(all, &w)
 	}
+	// What records, or copies of dead letters, are written to. Who takes a replay over
+	// looks there for the copy first.
+	copied := []kmsg.ACLOperation{kmsg.ACLOperationWrite}
+	if by == byReplayer {
+		copied = []kmsg.ACLOperation{kmsg.ACLOperationRead, kmsg.ACLOperationWrite}
+	}
 	// Origins first, so that a topic which is one is never taken for anything that
 	// may be created or altered.
 	for _, l := range ladders {
 		origin := want{topic: l.Origin, roles: []Role{RoleOrigin}, origins: []string{l.Origin}}
 		if l.returnsTo() == l.Origin {
-			origin.operations = []kmsg.ACLOperation{kmsg.ACLOperationWrite}
+			origin.operations = slices.Clone(copied)
 		}
 		add(origin)
 	}
@@ -172,19 +209,41 @@ func wants(ladders []Ladder, origins map[string]originState) []*want {
 			w := of
 			w.topic, w.roles = l.ReturnTo, []Role{RoleReturn}
 			w.retention = origin.retention
-			w.operations = []kmsg.ACLOperation{kmsg.ACLOperationWrite}
+			w.operations = slices.Clone(copied)
 			add(w)
 		}
-		waiting(l.Inbox, RoleInbox, "", 0)
-		for _, tier := range l.Tiers {
-			waiting(tier.Topic, RoleTier, tier.Name, tier.wait())
+		if by == byForwarder {
+			waiting(l.Inbox, RoleInbox, "", 0)
+			for _, tier := range l.Tiers {
+				waiting(tier.Topic, RoleTier, tier.Name, tier.wait())
+			}
 		}
 		w := of
 		w.topic, w.roles = l.DeadLetters, []Role{RoleDeadLetters}
 		w.leastRetention = leastDeadLetters
 		w.retention = deadLettersRetention.Milliseconds()
 		w.operations = []kmsg.ACLOperation{kmsg.ACLOperationWrite}
+		if by == byReplayer {
+			w.operations = []kmsg.ACLOperation{kmsg.ACLOperationRead}
+		}
 		add(w)
+		w = of
+		w.topic, w.roles = l.ReplayTrigger, []Role{RoleTrigger}
+		w.messageBytes = 0 // It takes keys and no values.
+		w.retention = triggerRetention.Milliseconds()
+		w.operations = by.only(byReplayer, kmsg.ACLOperationRead)
+		add(w)
+	}
+	if by == byReplayer {
+		// Last, so that one which has another use is that.
+		for _, l := range ladders {
+			for _, topic := range l.ReplayTo {
+				add(want{topic: topic, roles: []Role{RoleTarget}, origins: []string{l.Origin}, operations: slices.Clone(copied)})
+			}
+			for _, topic := range l.ReplyTo {
+				add(want{topic: topic, roles: []Role{RoleTarget}, origins: []string{l.Origin}, operations: []kmsg.ACLOperation{kmsg.ACLOperationWrite}})
+			}
+		}
 	}
 	return all
 }
@@ -192,8 +251,9 @@ func wants(ladders []Ladder, origins map[string]originState) []*want {
 // merge makes w fit for what other needs as well.
 func (w *want) merge(other want) {
 	for _, role := range other.roles {
-		// A return topic that is also the origin of another entry is an origin.
-		if !slices.Contains(w.roles, role) && (role != RoleReturn || w.role() != RoleOrigin) {
+		// A return topic that is also the origin of another entry is an origin, and who
+		// else writes to a topic does not change what it is.
+		if !slices.Contains(w.roles, role) && role != RoleTarget && (role != RoleReturn || w.role() != RoleOrigin) {
 			w.roles = append(w.roles, role)
 		}
 	}
