@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/kafka-redrive/redrive/internal/command"
 	"github.com/kafka-redrive/redrive/internal/testkit"
 )
 
@@ -43,12 +44,9 @@ func commandDocs(t *testing.T) (page string, sections []section) {
 	heading := regexp.MustCompile("(?m)^## `(forwarder [a-z ]+)`$")
 	block := regexp.MustCompile("(?ms)^```(sh|json)\n(.*?)^```$")
 	found := heading.FindAllStringSubmatchIndex(page, -1)
-	for i, at := range found {
-		end := len(page)
-		if i+1 < len(found) {
-			end = found[i+1][0]
-		}
-		s := section{command: page[at[2]:at[3]], text: page[at[1]:end]}
+	for _, at := range found {
+		text, _, _ := strings.Cut(page[at[1]:], "\n## ")
+		s := section{command: page[at[2]:at[3]], text: text + "\n"}
 		for _, b := range block.FindAllStringSubmatch(s.text, -1) {
 			if b[1] == "json" {
 				s.shape = b[2]
@@ -98,7 +96,7 @@ func TestEveryCommandIsDocumentedWithItsFlags(t *testing.T) {
 			t.Errorf("%s does not tell its exit codes", s.command)
 		}
 	}
-	root := (&cli{}).root()
+	root := newCLI(command.Process{}).root()
 	root.PersistentFlags().VisitAll(func(f *pflag.Flag) {
 		if !strings.Contains(page, "`--"+f.Name+"` |") {
 			t.Errorf("the flag --%s of every command is not documented", f.Name)

@@ -3,18 +3,14 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"strconv"
-	"text/tabwriter"
 	"time"
-	"unicode"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kafka-redrive/redrive/internal/app"
+	"github.com/kafka-redrive/redrive/internal/command"
 	"github.com/kafka-redrive/redrive/internal/forwarder"
 )
 
@@ -57,13 +53,13 @@ not complete, what was found by then is shown.`,
 	flags.StringVar(&query.Origin, "topic", "", "`origin` whose inbox and tiers are searched; all if it is not given")
 	flags.IntVar(&query.Limit, "limit", 100, "`number` of records after which the search ends")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		usage := func(err error) error { return &usageError{err, cmd.CommandPath()} }
+		usage := func(err error) error { return command.Usage(cmd, err) }
 		byKey := flags.Changed("key")
 		switch {
 		case byKey == flags.Changed("message-id"):
 			return usage(errors.New("want --message-id or --key, one of them"))
 		case byKey:
-			key, err := decodeKey(answer.Key, answer.KeyEncoding)
+			key, err := command.DecodeKey(answer.Key, answer.KeyEncoding)
 			if err != nil {
 				return usage(err)
 			}
@@ -80,11 +76,11 @@ not complete, what was found by then is shown.`,
 		}
 		return c.find(cmd.Context(), query, &answer, usage)
 	}
-	return c.withOutput(cmd)
+	return c.WithOutput(cmd)
 }
 
 func (c *cli) find(ctx context.Context, query forwarder.Query, answer *searched, usage func(error) error) error {
-	opts, err := c.options()
+	opts, err := c.Options()
 	if err != nil {
 		return err
 	}
@@ -92,7 +88,7 @@ func (c *cli) find(ctx context.Context, query forwarder.Query, answer *searched,
 	answer.Found, err = app.Find(ctx, opts, query, func(p forwarder.Progress) {
 		if time.Since(last) >= progressInterval {
 			last = time.Now()
-			c.talk("searched %d of %d records, found %d\n", p.Read, p.Total, p.Found)
+			c.Talk("searched %d of %d records, found %d\n", p.Read, p.Total, p.Found)
 		}
 	})
 	if argument, ok := errors.AsType[*app.ArgumentError](err); ok {
@@ -103,11 +99,11 @@ func (c *cli) find(ctx context.Context, query forwarder.Query, answer *searched,
 	}
 	for i := range answer.Undecided {
 		p := &answer.Undecided[i]
-		c.talk("%s is not read by the forwarder (%s: %s); it was searched from offset %d\n", p, p.State, p.Detail, p.Start)
+		c.Talk("%s is not read by the forwarder (%s: %s); it was searched from offset %d\n", p, p.State, p.Detail, p.Start)
 	}
 	var printErr error
-	if c.output == "json" {
-		printErr = c.printJSON(answer)
+	if c.Output == "json" {
+		printErr = c.PrintJSON(answer)
 	} else if len(answer.Records) > 0 {
 		printErr = c.printWaiting(answer.Records, time.Now())
 	}
@@ -117,10 +113,10 @@ func (c *cli) find(ctx context.Context, query forwarder.Query, answer *searched,
 	case err != nil:
 		return fmt.Errorf("find: the search is not complete: %w", err)
 	case len(answer.Records) == 0:
-		c.talk("nothing found among %d records\n", answer.Read)
+		c.Talk("nothing found among %d records\n", answer.Read)
 		return errNothing
 	case !answer.Complete:
-		c.talk("the search ended at %d records, there may be more: see --limit\n", len(answer.Records))
+		c.Talk("the search ended at %d records, there may be more: see --limit\n", len(answer.Records))
 	}
 	return nil
 }
@@ -137,24 +133,13 @@ func (c *cli) printWaiting(records []forwarder.Waiting, now time.Time) error {
 			next = "none"
 		}
 		fmt.Fprintf(&rows, "%s\t%d\t%d\t%s\t%s\t%d\t%s\t%s\n", w.Topic, w.Partition, w.Offset,
-			until(w.Until, now), next, w.Attempt, printable(w.MessageID), position(w.Original))
+			until(w.Until, now), next, w.Attempt, command.Printable(w.MessageID), position(w.Original))
 	}
-	text, err := table(rows.Bytes())
+	text, err := command.Table(rows.Bytes())
 	if err != nil {
 		return err
 	}
-	return c.print(text)
-}
-
-// table aligns rows whose cells are separated by tabs.
-func table(rows []byte) ([]byte, error) {
-	var b bytes.Buffer
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	if _, err := w.Write(rows); err != nil {
-		return nil, err
-	}
-	err := w.Flush()
-	return b.Bytes(), err
+	return c.Print(text)
 }
 
 // until is an instant as one reads it: with how far away it is.
@@ -171,41 +156,7 @@ func until(t, now time.Time) string {
 
 func position(p forwarder.Place) string {
 	if p.Partition < 0 || p.Offset < 0 {
-		return printable(p.Topic)
+		return command.Printable(p.Topic)
 	}
-	return fmt.Sprintf("%s/%d/%d", printable(p.Topic), p.Partition, p.Offset)
-}
-
-// printable keeps what comes from a record from steering a terminal.
-func printable(s string) string {
-	for _, r := range s {
-		if !unicode.IsPrint(r) {
-			return strconv.Quote(s)
-		}
-	}
-	return s
-}
-
-func decodeKey(text, encoding string) ([]byte, error) {
-	var (
-		key []byte
-		err error
-	)
-	switch encoding {
-	case "text":
-		key = []byte(text)
-	case "base64":
-		key, err = base64.StdEncoding.DecodeString(text)
-	case "hex":
-		key, err = hex.DecodeString(text)
-	default:
-		return nil, fmt.Errorf("--key-encoding %s: want text, base64 or hex", encoding)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("--key is not %s: %w", encoding, err)
-	}
-	if key == nil {
-		key = []byte{} // The empty key, which is not the same as none.
-	}
-	return key, nil
+	return fmt.Sprintf("%s/%d/%d", command.Printable(p.Topic), p.Partition, p.Offset)
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/kafka-redrive/redrive/internal/command"
 	"github.com/kafka-redrive/redrive/internal/testkit"
 )
 
@@ -33,7 +34,7 @@ const asForwarder = "BE_THE_FORWARDER"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asForwarder) != "" {
-		os.Exit(mainCode())
+		os.Exit(command.Main(execute))
 	}
 	testkit.Main(m)
 }
@@ -72,7 +73,7 @@ func (r result) String() string {
 func execIn(t *testing.T, environ []string, args ...string) result {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	code := execute(t.Context(), process{args: args, environ: environ, stdout: &stdout, stderr: &stderr})
+	code := execute(t.Context(), command.Process{Args: args, Environ: environ, Stdout: &stdout, Stderr: &stderr})
 	return result{code, stdout.String(), stderr.String()}
 }
 
@@ -180,9 +181,9 @@ func TestEveryFlagSetsAKeyThereIs(t *testing.T) {
 	}
 	args := []string{"validate", "-c", good(t, "localhost:9092")}
 	for _, s := range settings() {
-		args = append(args, "--"+s.flag, values[s.flag])
+		args = append(args, "--"+s.Flag, values[s.Flag])
 	}
-	if got := execIn(t, nil, args...); got.code != exitOK {
+	if got := execIn(t, nil, args...); got.code != command.ExitOK {
 		t.Error(got)
 	}
 }
@@ -190,7 +191,7 @@ func TestEveryFlagSetsAKeyThereIs(t *testing.T) {
 func TestVersionAndSchemaAreJSONToo(t *testing.T) {
 	for _, args := range [][]string{{"version", "-o", "json"}, {"config", "schema"}, {"config", "schema", "-o", "json"}} {
 		got := execIn(t, nil, args...)
-		if got.code != exitOK || got.stderr != "" || !json.Valid([]byte(got.stdout)) {
+		if got.code != command.ExitOK || got.stderr != "" || !json.Valid([]byte(got.stdout)) {
 			t.Errorf("%v: %v", args, got)
 		}
 	}
@@ -213,24 +214,24 @@ func TestTopicsFromNothingToFit(t *testing.T) {
 		}
 		golden(t, name, strings.NewReplacer(path, "topics.yaml", broker, "BROKER").Replace(got.String()))
 	}
-	step("origin-missing-apply", exitFailure, "topics", "apply")
-	step("origin-missing-run", exitFailure, "run", "--admin-address", "127.0.0.1:0", "--log-level", "error")
+	step("origin-missing-apply", command.ExitFailure, "topics", "apply")
+	step("origin-missing-run", command.ExitFailure, "run", "--admin-address", "127.0.0.1:0", "--log-level", "error")
 	if err := c.CreateTopic("orders", 2, nil); err != nil {
 		t.Fatal(err)
 	}
-	step("missing-run", exitFailure, "run", "--admin-address", "127.0.0.1:0", "--log-level", "error")
+	step("missing-run", command.ExitFailure, "run", "--admin-address", "127.0.0.1:0", "--log-level", "error")
 	step("missing-validate", exitDrift, "validate", "--kafka")
 	step("missing-plan", exitDrift, "topics", "plan")
 	step("missing-plan-json", exitDrift, "topics", "plan", "-o", "json")
 	if info := c.TopicInfo("orders.retry"); info != nil {
 		t.Fatal("plan or validate made a topic")
 	}
-	step("apply", exitOK, "topics", "apply")
-	step("apply-again", exitOK, "topics", "apply")
-	step("apply-again-json", exitOK, "topics", "apply", "-o", "json")
-	step("fit-plan", exitOK, "topics", "plan")
-	step("fit-validate", exitOK, "validate", "--kafka")
-	step("fit-validate-json", exitOK, "validate", "--kafka", "-o", "json")
+	step("apply", command.ExitOK, "topics", "apply")
+	step("apply-again", command.ExitOK, "topics", "apply")
+	step("apply-again-json", command.ExitOK, "topics", "apply", "-o", "json")
+	step("fit-plan", command.ExitOK, "topics", "plan")
+	step("fit-validate", command.ExitOK, "validate", "--kafka")
+	step("fit-validate-json", command.ExitOK, "validate", "--kafka", "-o", "json")
 }
 
 // What apply must not change stays an error that it names.
@@ -298,9 +299,9 @@ func startRun(t *testing.T, path string) *running {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan int, 1)
 	go func() {
-		ended <- execute(ctx, process{
-			args:   []string{"run", "-c", path, "--admin-address", "127.0.0.1:0"},
-			stdout: io.Discard, stderr: r.stderr,
+		ended <- execute(ctx, command.Process{
+			Args:   []string{"run", "-c", path, "--admin-address", "127.0.0.1:0"},
+			Stdout: io.Discard, Stderr: r.stderr,
 		})
 	}()
 	r.stop = sync.OnceValue(func() int {
@@ -356,7 +357,7 @@ func TestRunForwardsShowsItselfAndStopsWithZero(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := file(t, fmt.Sprintf("kafka: {brokers: [%q]}\ntopics:\n  - {origin: orders, tiers: [100ms, 1h]}\n", c.ListenAddrs()[0]))
-	if got := execIn(t, nil, "topics", "apply", "-c", path); got.code != exitOK {
+	if got := execIn(t, nil, "topics", "apply", "-c", path); got.code != command.ExitOK {
 		t.Fatal(got)
 	}
 	r := startRun(t, path)
@@ -421,7 +422,7 @@ func TestRunForwardsShowsItselfAndStopsWithZero(t *testing.T) {
 	}
 
 	began := time.Now()
-	if code := r.stop(); code != exitOK {
+	if code := r.stop(); code != command.ExitOK {
 		t.Errorf("exit code %d\n%s", code, r.stderr)
 	}
 	if took := time.Since(began); took > 5*time.Second {
@@ -448,7 +449,7 @@ func TestAHangupReloadsTheConfiguration(t *testing.T) {
 	}
 	text := fmt.Sprintf("kafka: {brokers: [%q]}\nforwarder: {reloadInterval: 0s}\nlogging: {level: info}\ntopics:\n  - {origin: orders, tiers: [1m]}\n", c.ListenAddrs()[0])
 	path := file(t, text)
-	if got := execIn(t, nil, "topics", "apply", "-c", path); got.code != exitOK {
+	if got := execIn(t, nil, "topics", "apply", "-c", path); got.code != command.ExitOK {
 		t.Fatal(got)
 	}
 	log := &lockedBuffer{}
@@ -497,7 +498,7 @@ func TestSecondInterruptEndsAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := good(t, c.ListenAddrs()[0])
-	if got := execIn(t, nil, "topics", "apply", "-c", path); got.code != exitOK {
+	if got := execIn(t, nil, "topics", "apply", "-c", path); got.code != command.ExitOK {
 		t.Fatal(got)
 	}
 	client, err := testkit.NewClient(c.ListenAddrs())
@@ -571,8 +572,8 @@ func TestNoBrokerIsAFailureOfACommand(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	var stdout, stderr bytes.Buffer
-	code := execute(ctx, process{args: []string{"topics", "plan", "-c", good(t, broker)}, stdout: &stdout, stderr: &stderr})
-	if code != exitFailure || stdout.Len() > 0 || !strings.Contains(stderr.String(), "no broker of "+broker+" answers: ") || !strings.Contains(stderr.String(), "refused") {
+	code := execute(ctx, command.Process{Args: []string{"topics", "plan", "-c", good(t, broker)}, Stdout: &stdout, Stderr: &stderr})
+	if code != command.ExitFailure || stdout.Len() > 0 || !strings.Contains(stderr.String(), "no broker of "+broker+" answers: ") || !strings.Contains(stderr.String(), "refused") {
 		t.Errorf("%v", result{code, stdout.String(), stderr.String()})
 	}
 }

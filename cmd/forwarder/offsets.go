@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kafka-redrive/redrive/internal/app"
+	"github.com/kafka-redrive/redrive/internal/command"
 	"github.com/kafka-redrive/redrive/internal/forwarder"
 )
 
@@ -41,25 +42,25 @@ forwarder offsets set; topic-missing. It changes nothing.
 Exit codes: 0 shown, whatever the states are; 2 usage or configuration; 1 failure.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			opts, err := c.options()
+			opts, err := c.Options()
 			if err != nil {
 				return err
 			}
 			rows, err := app.ListOffsets(cmd.Context(), opts, topic)
 			if argument, ok := errors.AsType[*app.ArgumentError](err); ok {
-				return &usageError{argument, cmd.CommandPath()}
+				return command.Usage(cmd, argument)
 			}
 			if err != nil {
 				return fmt.Errorf("list offsets: %w", err)
 			}
-			if c.output == "json" {
-				return c.printJSON(listed{opts.Config.Forwarder.Group, rows})
+			if c.Output == "json" {
+				return c.PrintJSON(listed{opts.Config.Forwarder.Group, rows})
 			}
 			return c.printOffsets(rows)
 		},
 	}
 	cmd.Flags().StringVar(&topic, "topic", "", "inbox or tier `topic`; all if it is not given")
-	return c.withOutput(cmd)
+	return c.WithOutput(cmd)
 }
 
 func (c *cli) printOffsets(partitions []forwarder.PartitionOffsets) error {
@@ -83,11 +84,11 @@ func (c *cli) printOffsets(partitions []forwarder.PartitionOffsets) error {
 			fmt.Fprintf(&details, "\n%s: %s\n", p, p.Detail)
 		}
 	}
-	text, err := table(rows.Bytes())
+	text, err := command.Table(rows.Bytes())
 	if err != nil {
 		return err
 	}
-	return c.print(append(text, details.Bytes()...))
+	return c.Print(append(text, details.Bytes()...))
 }
 
 // set is the answer of offsets set.
@@ -129,7 +130,7 @@ or configuration, nothing was done.`,
 	flags.DurationVar(&request.Patience, "timeout", time.Minute, "`duration` that running forwarders have to take the decision, 30m at most")
 	flags.BoolVar(&yes, "yes", false, "pass records that may not have been forwarded")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		usage := func(err error) error { return &usageError{err, cmd.CommandPath()} }
+		usage := func(err error) error { return command.Usage(cmd, err) }
 		if request.Topic == "" || to == "" {
 			return usage(errors.New("--topic and --to are required"))
 		}
@@ -143,14 +144,14 @@ or configuration, nothing was done.`,
 		if request.Patience < time.Second || request.Patience > maxPatience {
 			return usage(fmt.Errorf("--timeout %v: want 1s to %v", request.Patience, maxPatience))
 		}
-		opts, err := c.options()
+		opts, err := c.Options()
 		if err != nil {
 			return err
 		}
 		approve := func(changes []forwarder.OffsetChange) error {
 			skipped := int64(0)
 			for i := range changes {
-				c.talk("%s\n", changes[i].Describe())
+				c.Talk("%s\n", changes[i].Describe())
 				skipped += changes[i].Skipped
 			}
 			if skipped > 0 && !yes {
@@ -162,7 +163,7 @@ or configuration, nothing was done.`,
 		changes, err := app.SetOffsets(cmd.Context(), opts, request, approve, func(left int) {
 			if time.Since(last) >= progressInterval {
 				last = time.Now()
-				c.talk("waiting for the forwarder of %d partitions\n", left)
+				c.Talk("waiting for the forwarder of %d partitions\n", left)
 			}
 		})
 		if argument, ok := errors.AsType[*app.ArgumentError](err); ok {
@@ -179,7 +180,7 @@ or configuration, nothing was done.`,
 		}
 		return nil
 	}
-	return c.withOutput(cmd)
+	return c.WithOutput(cmd)
 }
 
 // explainNothing says what to do where no partition needs a decision.
@@ -191,8 +192,8 @@ func explainNothing(err error) error {
 }
 
 func (c *cli) printSet(changes []forwarder.OffsetChange) error {
-	if c.output == "json" {
-		return c.printJSON(set{changes})
+	if c.Output == "json" {
+		return c.PrintJSON(set{changes})
 	}
 	var b bytes.Buffer
 	for _, change := range changes {
@@ -200,5 +201,5 @@ func (c *cli) printSet(changes []forwarder.OffsetChange) error {
 			fmt.Fprintf(&b, "%s/%d: is read on from offset %d\n", change.Topic, change.Partition, change.To)
 		}
 	}
-	return c.print(b.Bytes())
+	return c.Print(b.Bytes())
 }

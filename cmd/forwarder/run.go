@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kafka-redrive/redrive/internal/app"
-	"github.com/kafka-redrive/redrive/internal/config"
 )
 
 func (c *cli) runCommand() *cobra.Command {
@@ -29,19 +28,11 @@ Probes and metrics are at forwarder.admin.address: /livez, /readyz?verbose,
 /metrics. Logs go to standard error.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			opts, err := c.options()
+			opts, err := c.Service()
 			if err != nil {
 				return err
 			}
 			tuneMemory(int64(opts.Config.Forwarder.MaxHeldBytes), os.Getenv)
-			opts.Logger, opts.Level, err = app.NewLogger(c.stderr, opts.Config.Logging, isTerminal(c.stderr))
-			if err != nil {
-				return err
-			}
-			opts.Reload = func() (*config.Config, error) { return config.Load(c.source()) }
-			if c.hangup != nil {
-				opts.Hangup = c.hangup()
-			}
 			a, err := app.New(cmd.Context(), opts)
 			if err != nil {
 				return fmt.Errorf("start: %w", err)

@@ -22,7 +22,7 @@ func (c *cli) topicsCommand() *cobra.Command {
 }
 
 func (c *cli) planCommand() *cobra.Command {
-	return c.withOutput(&cobra.Command{
+	return c.WithOutput(&cobra.Command{
 		Use:   "plan",
 		Short: "Show what apply would do",
 		Long: `plan compares the topics of the cluster with what the file needs and shows what
@@ -32,7 +32,7 @@ Exit codes: 0 nothing to do, warnings at most; 3 there are changes to make, or
 errors that apply leaves alone; 1 no broker answered.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			opts, err := c.options()
+			opts, err := c.Options()
 			if err != nil {
 				return err
 			}
@@ -40,8 +40,8 @@ errors that apply leaves alone; 1 no broker answered.`,
 			if err != nil {
 				return err
 			}
-			if c.output == "json" {
-				err = c.printJSON(plan)
+			if c.Output == "json" {
+				err = c.PrintJSON(plan)
 			} else {
 				err = c.printPlan(plan)
 			}
@@ -71,7 +71,7 @@ type applied struct {
 }
 
 func (c *cli) applyCommand() *cobra.Command {
-	return c.withOutput(&cobra.Command{
+	return c.WithOutput(&cobra.Command{
 		Use:   "apply",
 		Short: "Create missing topics and raise what is too low",
 		Long: `apply creates the topics that are missing, with the partitions and the
@@ -83,7 +83,7 @@ Exit codes: 0 done, warnings at most are left; 1 something failed, or an origin
 is missing; 3 errors are left that need a decision of yours.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			opts, err := c.options()
+			opts, err := c.Options()
 			if err != nil {
 				return err
 			}
@@ -113,8 +113,8 @@ is missing; 3 errors are left that need a decision of yours.`,
 }
 
 func (c *cli) printApplied(answer applied, topics int) error {
-	if c.output == "json" {
-		return c.printJSON(answer)
+	if c.Output == "json" {
+		return c.PrintJSON(answer)
 	}
 	var b bytes.Buffer
 	for _, a := range answer.Acts {
@@ -132,7 +132,7 @@ func (c *cli) printApplied(answer applied, topics int) error {
 	for _, p := range answer.Problems {
 		b.WriteString("\n" + p.Text())
 	}
-	return c.print(b.Bytes())
+	return c.Print(b.Bytes())
 }
 
 func past(what string) string {
@@ -147,7 +147,7 @@ func (c *cli) printPlan(plan *kafka.Plan) error {
 	if err := plan.WriteText(&b); err != nil {
 		return err
 	}
-	return c.print(b.Bytes())
+	return c.Print(b.Bytes())
 }
 
 func hasErrors(problems []kafka.Problem) bool {

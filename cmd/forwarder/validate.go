@@ -40,10 +40,10 @@ Exit codes: 0 valid; 2 the configuration is wrong; 3 with --kafka, there is a
 problem, warnings included; 1 no broker answered.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			opts, err := c.options()
+			opts, err := c.Options()
 			var invalid *config.Errors
-			if errors.As(err, &invalid) && c.output == "json" {
-				return errors.Join(c.printJSON(verdict{Problems: c.flagNames(invalid.Problems)}), err)
+			if errors.As(err, &invalid) && c.Output == "json" {
+				return errors.Join(c.PrintJSON(verdict{Problems: c.FlagNames(invalid.Problems)}), err)
 			}
 			if err != nil {
 				return err
@@ -65,7 +65,7 @@ problem, warnings included; 1 no broker answered.`,
 		},
 	}
 	cmd.Flags().BoolVar(&kafkaToo, "kafka", false, "hold the cluster against the configuration as well")
-	return c.withOutput(cmd)
+	return c.WithOutput(cmd)
 }
 
 // isProblem tells what wants a look from what is only worth knowing.
@@ -73,12 +73,12 @@ func isProblem(p kafka.Problem) bool { return p.Severity != issue.SeverityInfo }
 
 // printValid tells that the configuration is valid and what the topics are like.
 func (c *cli) printValid(opts app.Options, plan *kafka.Plan) error {
-	if c.output == "json" {
+	if c.Output == "json" {
 		v := verdict{Valid: true, Problems: []config.Problem{}}
 		if plan != nil {
 			v.Topics, v.Others, v.Samples = plan.Topics, plan.Others, plan.Samples
 		}
-		return c.printJSON(v)
+		return c.PrintJSON(v)
 	}
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s is valid.\n", opts.ConfigPath)
@@ -88,5 +88,5 @@ func (c *cli) printValid(opts app.Options, plan *kafka.Plan) error {
 			return err
 		}
 	}
-	return c.print(b.Bytes())
+	return c.Print(b.Bytes())
 }

@@ -1,4 +1,4 @@
-package main
+package command
 
 import (
 	"errors"
@@ -8,16 +8,17 @@ import (
 	"github.com/kafka-redrive/redrive/internal/config"
 )
 
-func (c *cli) configCommand() *cobra.Command {
+// ConfigCommand is config, with what is below it.
+func (l *Line) ConfigCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
 		Short: "Print the configuration or its schema",
 	}
-	cmd.AddCommand(c.printCommand(), c.schemaCommand())
+	cmd.AddCommand(l.printCommand(), l.schemaCommand())
 	return cmd
 }
 
-func (c *cli) printCommand() *cobra.Command {
+func (l *Line) printCommand() *cobra.Command {
 	var effective bool
 	cmd := &cobra.Command{
 		Use:   "print",
@@ -28,25 +29,25 @@ flag or the default. Secrets are written as ***.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !effective {
-				return &usageError{errors.New("--effective=false: there is no other form"), cmd.CommandPath()}
+				return Usage(cmd, errors.New("--effective=false: there is no other form"))
 			}
 			form := "yaml"
-			if c.output == "json" {
+			if l.Output == "json" {
 				form = "json"
 			}
-			text, err := config.Effective(c.source(), form)
+			text, err := config.Effective(l.Source(), form)
 			if err != nil {
 				return err
 			}
-			return c.print(text)
+			return l.Print(text)
 		},
 	}
 	cmd.Flags().BoolVar(&effective, "effective", true, "as it is in force; the only form")
-	return c.withOutput(cmd)
+	return l.WithOutput(cmd)
 }
 
-func (c *cli) schemaCommand() *cobra.Command {
-	return c.withOutput(&cobra.Command{
+func (l *Line) schemaCommand() *cobra.Command {
+	return l.WithOutput(&cobra.Command{
 		Use:   "schema",
 		Short: "Print the JSON Schema of the file",
 		Long: `schema writes the JSON Schema (draft 7) of the file, for editors. It is JSON in
@@ -57,7 +58,7 @@ either form of the answer.`,
 			if err != nil {
 				return err
 			}
-			return c.print(schema)
+			return l.Print(schema)
 		},
 	})
 }
