@@ -83,7 +83,7 @@ func onLoopback(address string) bool {
 
 // adminHandler serves the endpoints; those of the profiler, which show and cost
 // much, only where they are asked for.
-func adminHandler(probes *probes, registry *prometheus.Registry, profiler bool) http.Handler {
+func adminHandler(probes prober, registry *prometheus.Registry, profiler bool) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, r *http.Request) {
 		respond(w, r, probes.live(r.Context()))

@@ -17,7 +17,12 @@
 // context of Run is a graceful stop at any time. It refuses to read flags, the
 // environment or signals: that is the business of cmd.
 //
-// An App is run once. Plan and Apply stand alone.
+// A dlt-replayer is built and taken down in the same manner, by NewReplayer: it waits
+// for its ledger, and then for a broker, while its API and its probes answer already.
+// On the way down the API ends first, then the replays, which leave their jobs to
+// another replica, the index, the ledger, and the probes last.
+//
+// An App and a Replayer are run once. Plan and Apply stand alone.
 package app
 
 import (
@@ -27,6 +32,7 @@ import (
 	"io"
 	"log/slog"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -144,7 +150,9 @@ func (a *App) watch() {
 	a.inspector = &inspector{
 		log: a.log, notices: &a.notices,
 		plan: func(ctx context.Context, cfg *config.Config, known *kafka.Survey) (*kafka.Plan, error) {
-			return makePlan(ctx, a.client, a.opts.with(cfg), known)
+			preflight := preflight(cfg)
+			preflight.Known = known
+			return makePlan(ctx, a.client, preflight, a.opts.ConfigPath)
 		},
 	}
 	a.runner = newRunner(&a.state, func(options forwarder.Options) (engine, error) { return forwarder.New(options) })
@@ -156,6 +164,7 @@ func (a *App) watch() {
 		log: a.log, load: a.opts.Reload, hangup: a.opts.Hangup, level: a.opts.Level,
 		fingerprint: func() (string, error) { return contentOf(a.opts.ConfigPath) },
 		inspector:   a.inspector, runner: a.runner, notices: &a.notices, metrics: metrics, current: a.opts.Config,
+		interval: time.Duration(a.opts.Config.Forwarder.ReloadInterval),
 		options: func(cfg *config.Config) (forwarder.Options, error) {
 			return forwarderOptions(a.opts.with(cfg), a.registry)
 		},

@@ -356,6 +356,8 @@ func TestEverySettingReachesItsOption(t *testing.T) {
 		Origin: "orders", ReturnTo: "orders", Inbox: "orders.retry", DeadLetters: "orders.dlt",
 		Tiers:       []kafka.Tier{{Name: "1m", Topic: "orders.retry.1m", Delay: time.Minute, Jitter: time.Second}},
 		Partitioner: kafka.CRC32,
+
+		ReplayTrigger: "orders.dlt.replay", ReplayTo: []string{}, ReplyTo: []string{},
 	}
 	if diff := cmp.Diff(wantLadder, ladder); diff != "" {
 		t.Errorf("ladder (-want +got):\n%s", diff)
@@ -371,7 +373,7 @@ func TestApplyLeavesNothingToDoAndTellsWhatItDid(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"orders.retry create", "orders.retry.1m create", "orders.dlt create"}, acts); diff != "" {
+	if diff := cmp.Diff([]string{"orders.retry create", "orders.retry.1m create", "orders.dlt create", "orders.dlt.replay create"}, acts); diff != "" {
 		t.Errorf("acts (-want +got):\n%s", diff)
 	}
 	if left.Changed() {

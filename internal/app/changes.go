@@ -23,6 +23,8 @@ func inForce(current, next *config.Config) (merged *config.Config, restart []str
 	merged = &config.Config{
 		Kafka:     current.Kafka,
 		Forwarder: current.Forwarder,
+		Ledger:    next.Ledger, // Of the dlt-replayer, as the next.
+		Replayer:  next.Replayer,
 		Logging:   config.Logging{Level: next.Logging.Level, Format: current.Logging.Format},
 		Topics:    slices.Clone(next.Topics),
 	}
@@ -83,6 +85,8 @@ func compareTopics(before, after []config.Topic) difference {
 			result = otherPaces
 		}
 		t.Paused, t.RateLimit = old.Paused, old.RateLimit
+		// Of the dlt-replayer alone.
+		t.ReplayTo, t.ReplyTo, t.Names.ReplayTrigger = old.ReplayTo, old.ReplyTo, old.Names.ReplayTrigger
 		if !reflect.DeepEqual(t, old) {
 			return otherTopics
 		}

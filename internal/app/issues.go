@@ -169,7 +169,7 @@ func (n *notices) findings() []finding {
 // issueCollector exports the issues. A series is there, with the value 1, while
 // its issue is, and gone with it: one for every code and topic that could ever
 // have it would be tens of thousands of zeros.
-type issueCollector struct{ probes *probes }
+type issueCollector struct{ probes prober }
 
 var issueDesc = prometheus.NewDesc("redrive_issue",
 	"Is 1 while an issue of the code is present at the topic, if it is of one; absent otherwise.", []string{"code", "topic"}, nil)
@@ -182,7 +182,7 @@ func (c *issueCollector) Describe(ch chan<- *prometheus.Desc) { ch <- issueDesc 
 func (c *issueCollector) Collect(ch chan<- prometheus.Metric) {
 	type label struct{ code, topic string }
 	seen := map[label]bool{}
-	for _, f := range c.probes.look(context.Background()).findings {
+	for _, f := range c.probes.findings(context.Background()) {
 		at := label{string(f.Code), f.Topic}
 		if !seen[at] {
 			seen[at] = true

@@ -22,6 +22,16 @@ const (
 	pingTimeout = 1500 * time.Millisecond
 )
 
+// prober answers the questions of whoever watches a process.
+type prober interface {
+	// live says whether the process is worth keeping.
+	live(ctx context.Context) report
+	// ready says whether it does its work.
+	ready(ctx context.Context) report
+	// findings are what is wrong now, the worst first.
+	findings(ctx context.Context) []finding
+}
+
 // report is the answer of a probe.
 type report struct {
 	OK       bool          `json:"ok"`
@@ -29,6 +39,8 @@ type report struct {
 	Issues   []finding     `json:"issues"`
 	Assigned int           `json:"assigned"`
 	Topics   []topicReport `json:"topics"`
+	// Behind is how many records are not indexed yet, of a dlt-replayer.
+	Behind *int64 `json:"behind,omitempty"`
 
 	name string
 }
@@ -78,6 +90,9 @@ func (r report) text() string {
 			b.WriteString(", next due " + t.NextDue.Format("2006-01-02T15:04:05.000Z"))
 		}
 		b.WriteByte('\n')
+	}
+	if r.Behind != nil {
+		fmt.Fprintf(&b, "dead letters: partitions %d, behind %d\n", r.Assigned, *r.Behind)
 	}
 	verdict := "passed"
 	if !r.OK {
@@ -173,6 +188,8 @@ func (p *probes) look(ctx context.Context) view {
 	v.findings = sorted(v.findings)
 	return v
 }
+
+func (p *probes) findings(ctx context.Context) []finding { return p.look(ctx).findings }
 
 // ready says whether the process does its work: that a broker answers and the loop
 // runs. Issues are told and change nothing: another instance could not do better,

@@ -54,6 +54,11 @@ type reloader struct {
 	options func(*config.Config) (forwarder.Options, error)
 	notices *notices
 	metrics *reloadMetrics
+	// force brings a configuration into force as far as a process that runs can, and
+	// leaves everything as it was if it returns an error. Nil: that of a forwarder.
+	force func(ctx context.Context, next *config.Config, asked bool) error
+	// interval is the time between two looks at the file; 0: none.
+	interval time.Duration
 
 	// The following belong to the goroutine of run.
 
@@ -73,12 +78,11 @@ type reloader struct {
 
 // run reloads as asked, and when the file has changed, until ctx ends.
 func (r *reloader) run(ctx context.Context) {
-	interval := time.Duration(r.current.Forwarder.ReloadInterval)
 	look, retry := stoppedTimer(), stoppedTimer()
 	defer look.Stop()
 	defer retry.Stop()
-	if interval > 0 {
-		look.Reset(interval)
+	if r.interval > 0 {
+		look.Reset(r.interval)
 	}
 	for {
 		asked := false
@@ -90,10 +94,10 @@ func (r *reloader) run(ctx context.Context) {
 		case <-look.C:
 			seen := r.look(ctx)
 			if seen == changing {
-				look.Reset(min(interval, settleTime))
+				look.Reset(min(r.interval, settleTime))
 				continue
 			}
-			look.Reset(interval)
+			look.Reset(r.interval)
 			if seen == same {
 				continue
 			}
@@ -171,7 +175,11 @@ func (r *reloader) reload(ctx context.Context, asked bool) (again bool) {
 		r.tried = "" // It moved under the load, and is left to the next look.
 		return true
 	}
-	if err == nil {
+	switch {
+	case err != nil:
+	case r.force != nil:
+		err = r.force(ctx, next, asked)
+	default:
 		err = r.take(ctx, next, asked)
 	}
 	if ctx.Err() != nil {

@@ -88,6 +88,7 @@ func startReloading(t *testing.T, text string) *reloading {
 			return config.Load(config.Source{Path: r.path})
 		},
 		fingerprint: func() (string, error) { return contentOf(r.path) },
+		interval:    time.Duration(cfg.Forwarder.ReloadInterval),
 		options: func(cfg *config.Config) (forwarder.Options, error) {
 			return forwarder.Options{Group: tiersOf(cfg)}, nil
 		},

@@ -37,7 +37,7 @@ func Plan(ctx context.Context, opts Options) (*kafka.Plan, error) {
 		return nil, err
 	}
 	defer client.Close()
-	return makePlan(ctx, client, opts, nil)
+	return makePlan(ctx, client, preflight(opts.Config), opts.ConfigPath)
 }
 
 // Apply makes a plan, carries it out, handing each act to report, and returns a
@@ -50,12 +50,12 @@ func Apply(ctx context.Context, opts Options, report func(kafka.Act)) (*kafka.Pl
 		return nil, err
 	}
 	defer client.Close()
-	plan, err := makePlan(ctx, client, opts, nil)
+	plan, err := makePlan(ctx, client, preflight(opts.Config), opts.ConfigPath)
 	if err != nil {
 		return nil, err
 	}
 	failed := plan.Apply(ctx, client, report)
-	left, err := makePlan(ctx, client, opts, nil)
+	left, err := makePlan(ctx, client, preflight(opts.Config), opts.ConfigPath)
 	if err != nil {
 		return plan, errors.Join(failed, fmt.Errorf("look at the result: %w", err))
 	}
@@ -125,17 +125,15 @@ func ping(ctx context.Context, client *kgo.Client) error {
 	return last
 }
 
-// makePlan compares the topics. Known is the survey of an earlier plan, or nil.
-func makePlan(ctx context.Context, client *kgo.Client, opts Options, known *kafka.Survey) (*kafka.Plan, error) {
+// makePlan compares the topics. Path is the file that names them.
+func makePlan(ctx context.Context, client *kgo.Client, preflight kafka.Preflight, path string) (*kafka.Plan, error) {
 	ctx, cancel := context.WithTimeout(ctx, planTimeout)
 	defer cancel()
-	preflight := preflight(opts.Config)
-	preflight.Known = known
 	plan, err := kafka.MakePlan(ctx, client, preflight)
 	if err != nil {
 		return nil, fmt.Errorf("look at the topics: %w", err)
 	}
-	completeRemedies(plan, opts.ConfigPath)
+	completeRemedies(plan, path)
 	return plan, nil
 }
 

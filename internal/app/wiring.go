@@ -172,6 +172,10 @@ func ladders(cfg *config.Config) []kafka.Ladder {
 			Inbox:       t.Inbox(),
 			DeadLetters: t.DeadLetters(),
 			Partitioner: kafka.Partitioner(t.Partitioner),
+
+			ReplayTrigger: t.ReplayTrigger(),
+			ReplayTo:      t.ReplayTo,
+			ReplyTo:       t.ReplyTo,
 		}
 		for _, tier := range t.Tiers {
 			ladder.Tiers = append(ladder.Tiers, kafka.Tier{
