@@ -2,7 +2,7 @@ package main
 
 import "syscall"
 
-// childAttributes give the forwarder a process group of its own, so that Ctrl-C
+// childAttributes give a child a process group of its own, so that Ctrl-C
 // reaches the demo alone, which stops it in order; and let it end with the demo,
 // however that ends.
 func childAttributes() *syscall.SysProcAttr {

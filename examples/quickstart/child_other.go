@@ -4,6 +4,6 @@ package main
 
 import "syscall"
 
-// childAttributes give the forwarder a process group of its own, so that Ctrl-C
+// childAttributes give a child a process group of its own, so that Ctrl-C
 // reaches the demo alone, which stops it in order.
 func childAttributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

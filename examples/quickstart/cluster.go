@@ -30,8 +30,10 @@ type cluster struct {
 	file     string // topics.yaml
 
 	forwarderGroup string
+	replayerGroup  string
+	dir            string // for the ledger
 	connection     []kgo.Opt
-	environ        []string // of the forwarder
+	environ        []string // of the programs
 	client         *kgo.Client
 	admin          *kadm.Client
 	made           []string // topics to remove at the end
@@ -44,10 +46,12 @@ func openCluster(ctx context.Context, brokers []string, prefix, dir string) (_ *
 		brokers:        brokers,
 		group:          prefix + "orders-service",
 		forwarderGroup: prefix + "forwarder",
+		replayerGroup:  prefix + "dlt-replayer",
 		file:           filepath.Join(dir, "topics.yaml"),
+		dir:            dir,
 	}
 	if prefix == "" {
-		c.forwarderGroup = "redrive-forwarder"
+		c.forwarderGroup, c.replayerGroup = "redrive-forwarder", "redrive-dlt-replayer"
 	}
 	defer func() {
 		if err != nil {
@@ -61,7 +65,7 @@ func openCluster(ctx context.Context, brokers []string, prefix, dir string) (_ *
 		}
 		c.brokers = c.embedded.ListenAddrs()
 	}
-	c.environ = c.forwarderEnviron(os.Environ())
+	c.environ = c.childEnviron(os.Environ())
 	if err := os.WriteFile(c.file, []byte(c.yaml(prefix+"orders")), 0o600); err != nil {
 		return nil, err
 	}
@@ -89,7 +93,7 @@ func openCluster(ctx context.Context, brokers []string, prefix, dir string) (_ *
 	return c, c.createOrigin(ctx)
 }
 
-// yaml is the whole configuration of the forwarder.
+// yaml is the whole configuration of both programs.
 func (c *cluster) yaml(origin string) string {
 	delays := make([]string, 0, len(ladder()))
 	for _, d := range ladder() {
@@ -101,15 +105,16 @@ func (c *cluster) yaml(origin string) string {
 	}
 	return fmt.Sprintf(`kafka: {brokers: [%s]}
 forwarder: {group: %s, admin: {address: "127.0.0.1:0"}}
+replayer: {group: %s, admin: {address: "127.0.0.1:0"}, api: {address: "127.0.0.1:0"}}
+ledger: {dataDir: %q}
 topics:
   - origin: %s
     tiers: [%s]
-`, strings.Join(quoted, ", "), c.forwarderGroup, origin, strings.Join(delays, ", "))
+`, strings.Join(quoted, ", "), c.forwarderGroup, c.replayerGroup, filepath.Join(c.dir, "data"), origin, strings.Join(delays, ", "))
 }
 
-// forwarderEnviron leaves out settings of the forwarder that would change the
-// story; how to connect to one's own Kafka stays.
-func (c *cluster) forwarderEnviron(environ []string) []string {
+// childEnviron leaves out settings that would change the story; how to connect to one's own Kafka stays.
+func (c *cluster) childEnviron(environ []string) []string {
 	return slices.DeleteFunc(slices.Clone(environ), func(variable string) bool {
 		connects := strings.HasPrefix(variable, "REDRIVE_KAFKA_") && !strings.HasPrefix(variable, "REDRIVE_KAFKA_BROKERS=")
 		return strings.HasPrefix(variable, "REDRIVE_") && (c.embedded != nil || !connects)
@@ -118,7 +123,7 @@ func (c *cluster) forwarderEnviron(environ []string) []string {
 
 // topics are all the topics of the demo, the origin first.
 func (c *cluster) topics() []string {
-	return append([]string{c.topic.Origin, c.topic.Inbox()}, append(c.tiers(), c.topic.DeadLetters())...)
+	return append([]string{c.topic.Origin, c.topic.Inbox()}, append(c.tiers(), c.topic.DeadLetters(), c.topic.ReplayTrigger())...)
 }
 
 func (c *cluster) tiers() []string {
@@ -202,7 +207,7 @@ func (c *cluster) remove(ctx context.Context) error {
 			problems = append(problems, fmt.Errorf("topic %s: %w", t.Topic, t.Err))
 		}
 	}
-	groups, err := c.admin.DeleteGroups(ctx, c.group, c.forwarderGroup)
+	groups, err := c.admin.DeleteGroups(ctx, c.group, c.forwarderGroup, c.replayerGroup)
 	problems = append(problems, err)
 	for _, g := range groups {
 		if g.Err != nil && !errors.Is(g.Err, kerr.GroupIDNotFound) {

@@ -1,7 +1,8 @@
 // Command quickstart shows the life of a failed record in half a minute: a broker
-// inside this process, a consumer that fails by script, and the real forwarder
-// with tiers of seconds. It prints what happens to each order as it happens, and
-// exits with 0 only if each ended where it should.
+// inside this process, a consumer that fails by script, the real forwarder with
+// tiers of seconds, and the real dlt-replayer, by which the dead letters come back
+// when the consumer is repaired. It prints what happens to each order as it
+// happens, and exits with 0 only if each ended where it should.
 //
 //	make demo                          everything inside
 //	make demo BROKERS=localhost:9092   on your own Kafka; what it makes it removes
@@ -23,7 +24,7 @@ import (
 )
 
 // limit is when the demo gives up: it must end by itself.
-const limit = 55 * time.Second
+const limit = 100 * time.Second
 
 func main() { os.Exit(run()) }
 
@@ -86,7 +87,11 @@ func (d *demo) run(ctx context.Context) (ok bool, err error) {
 		return false, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	binary, err := binary(ctx, dir)
+	forwarder, err := binary(ctx, dir, "forwarder")
+	if err != nil {
+		return false, err
+	}
+	replayer, err := binary(ctx, dir, "dlt-replayer")
 	if err != nil {
 		return false, err
 	}
@@ -109,14 +114,14 @@ func (d *demo) run(ctx context.Context) (ok bool, err error) {
 	}
 	d.introduce(c)
 
-	out, err := command(ctx, binary, c.file, c.environ, "topics", "apply").CombinedOutput()
+	out, err := command(ctx, forwarder, c.environ, "topics", "apply", "--config", c.file).CombinedOutput()
 	if err != nil {
 		return false, fmt.Errorf("forwarder topics apply: %w\n%s", err, out)
 	}
 	d.print.note("\n%s\n%s", d.print.paint(bold, "$ forwarder topics apply"), indent(string(out)))
 
 	s := newStory(script(), d.prefix, d.print.event)
-	if err := d.play(ctx, c, s, binary); err != nil {
+	if err := d.play(ctx, c, s, forwarder, replayer); err != nil {
 		return false, err
 	}
 	if errors.Is(ctx.Err(), context.Canceled) {
@@ -135,8 +140,9 @@ func (d *demo) introduce(c *cluster) {
 	d.print.note("  broker     %s%s\n", where, strings.Join(c.brokers, ", "))
 	d.print.note("  consumer   group %s, fails by script\n", c.group)
 	d.print.note("  forwarder  group %s\n", c.forwarderGroup)
+	d.print.note("  replayer   group %s, its ledger is a file\n", c.replayerGroup)
 	if d.prefix != "" {
-		d.print.note("  names      all start with %s, left out below; removed at the end: %v\n", d.prefix, !d.keep)
+		d.print.note("  names      all start with %s, left out of the events; removed at the end: %v\n", d.prefix, !d.keep)
 	}
 	d.print.note("\n%s\n%s", d.print.paint(bold, "$ cat topics.yaml"), indent(c.yaml(c.topic.Origin)))
 }
@@ -145,30 +151,27 @@ func indent(text string) string {
 	return "  " + strings.ReplaceAll(strings.TrimSuffix(text, "\n"), "\n", "\n  ") + "\n"
 }
 
-// play runs the forwarder and the consumer until all orders have ended, or ctx
-// has, and stops both.
-func (d *demo) play(ctx context.Context, c *cluster, s *story, binary string) (err error) {
+// play runs the forwarder and the consumer through both acts, or until ctx ends,
+// and stops both.
+func (d *demo) play(ctx context.Context, c *cluster, s *story, forwarderBinary, replayerBinary string) (err error) {
 	// What is stopped here is stopped in order, so none of it ends with ctx itself.
 	work := context.WithoutCancel(ctx)
 
 	forwarderCtx, stopForwarder := context.WithCancel(work)
 	defer stopForwarder()
-	forwarder, err := startForwarder(forwarderCtx, binary, c.file, c.environ)
+	forwarder, err := startChild(forwarderCtx, forwarderBinary, c.environ, "run", "--config", c.file)
 	if err != nil {
 		return err
 	}
 	defer func() {
 		stopForwarder()
-		<-forwarder.exited
-		if code := forwarder.cmd.ProcessState.ExitCode(); code != 0 || err != nil {
-			err = errors.Join(err, fmt.Errorf("the forwarder ended with code %d; its log:\n%s", code, forwarder.log()))
-		}
+		err = forwarder.ended(err)
 	}()
 
 	readCtx, stopReading := context.WithCancel(work)
 	defer stopReading()
-	ended := make(chan error, 2)
-	go func() { ended <- c.watch(readCtx, s) }()
+	failed := make(chan error, 2)
+	go func() { failed <- c.watch(readCtx, s) }()
 	consumer, err := newConsumer(c.connection, c.group, c.topic.Origin, c.topic.Inbox(), s.delivered)
 	if err != nil {
 		return err
@@ -176,7 +179,7 @@ func (d *demo) play(ctx context.Context, c *cluster, s *story, binary string) (e
 	consumed := make(chan struct{})
 	go func() {
 		defer close(consumed)
-		ended <- consumer.run(readCtx)
+		failed <- consumer.run(readCtx)
 	}()
 	defer func() {
 		stopReading()
@@ -199,19 +202,65 @@ func (d *demo) play(ctx context.Context, c *cluster, s *story, binary string) (e
 	if err := s.produce(ctx, c.client, c.topic.Origin); err != nil {
 		return err
 	}
+	on := stage{failed: failed, children: []*child{forwarder}}
+	if err := on.await(ctx, s.ended); err != nil || !s.asScripted() {
+		return ignoreEnd(ctx, err) // The results tell what is wrong or missing.
+	}
+
+	replayerCtx, stopReplayer := context.WithCancel(work)
+	defer stopReplayer()
+	replayer, err := startChild(replayerCtx, replayerBinary, c.environ, "serve", "--config", c.file)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		stopReplayer()
+		err = replayer.ended(err)
+	}()
+	on.children = append(on.children, replayer)
+	return ignoreEnd(ctx, d.replay(ctx, c, s, on, replayer, replayerBinary))
+}
+
+// stage is what must go on while something is waited for.
+type stage struct {
+	failed   <-chan error // of the consumer and the reader
+	children []*child
+}
+
+// await returns when an act has ended. An order that comes back once too often
+// is seen by then.
+func (on stage) await(ctx context.Context, ended <-chan struct{}) error {
+	exited := make([]<-chan struct{}, 2) // A nil channel never delivers.
+	for i, c := range on.children {
+		exited[i] = c.exited
+	}
 	select {
-	case <-s.ended:
-		// An order that comes back once too often would be seen by then.
-		select {
-		case <-time.After(500 * time.Millisecond):
-		case <-ctx.Done():
-		}
+	case <-ended:
+		return pause(ctx, 500*time.Millisecond)
+	case <-ctx.Done():
+		return ctx.Err()
+	case err := <-on.failed:
+		return err
+	case <-exited[0]:
+		return on.children[0].died()
+	case <-exited[1]:
+		return on.children[1].died()
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
 		return nil
 	case <-ctx.Done():
-		return nil // The results tell what is missing.
-	case err := <-ended:
-		return err
-	case <-forwarder.exited:
-		return forwarder.died()
+		return ctx.Err()
 	}
+}
+
+// ignoreEnd leaves out that the time is over: the results tell what is missing.
+func ignoreEnd(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return nil
+	}
+	return err
 }

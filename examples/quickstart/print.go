@@ -45,7 +45,7 @@ func colourOf(event string) string {
 		return green
 	case "failed":
 		return yellow
-	case "forwarded":
+	case "forwarded", "replayed":
 		return cyan
 	case "dead-lettered":
 		return red
@@ -86,10 +86,10 @@ func (p *printer) heading() {
 // summary is the last line in JSON, and a table for people.
 func (p *printer) summary(results []result, took float64) (ok bool) {
 	ok = true
-	ends := map[bool]int{}
+	ends := map[string]int{}
 	for _, r := range results {
 		ok = ok && len(r.Differences) == 0
-		ends[r.End == succeeded]++
+		ends[r.End]++
 	}
 	if p.json {
 		p.line(struct {
@@ -112,14 +112,18 @@ func (p *printer) summary(results []result, took float64) (ok bool) {
 		if len(r.Differences) > 0 {
 			verdict = "NO"
 		}
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%s\t%.3f s\t%s\n", r.Order, r.Story, r.Deliveries, waited, r.End, r.Seconds, verdict)
+		end := r.End
+		if r.Dead != "" {
+			end = r.Dead + ", " + end
+		}
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%s\t%.3f s\t%s\n", r.Order, r.Story, r.Deliveries, waited, end, r.Seconds, verdict)
 	}
 	_ = table.Flush() // A strings.Builder does not fail.
 	head, rows, _ := strings.Cut(b.String(), "\n")
 	p.note("%s\n%s\n", p.paint(bold, head), rows)
 	if ok {
-		p.note("%s %d orders, %d succeeded, %d dead letters, each where it should be, after %.1f s.\n",
-			p.paint(green, "OK"), len(results), ends[true], ends[false], took)
+		p.note("%s %d orders: %d succeeded by themselves, %d when replayed, each as it should, after %.1f s.\n",
+			p.paint(green, "OK"), len(results), ends[succeeded], ends[later], took)
 		return ok
 	}
 	p.note("%s Not what should have come out:\n", p.paint(red, "WRONG"))

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,10 +16,10 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// TestDemo runs the whole demo with a forwarder built from this source.
+// TestDemo runs the whole demo with programs built from this source.
 func TestDemo(t *testing.T) {
 	if testing.Short() {
-		t.Skip("takes 15 s")
+		t.Skip("takes 25 s")
 	}
 	var out bytes.Buffer
 	d := demo{print: &printer{out: &out, json: true}}
@@ -46,7 +47,7 @@ func TestDemo(t *testing.T) {
 		}
 		events[e.Event]++
 	}
-	want := map[string]int{"produced": 6, "failed": 9, "waiting": 7, "forwarded": 7, "succeeded": 4, "dead-lettered": 2}
+	want := map[string]int{"produced": 7, "failed": 10, "waiting": 7, "forwarded": 7, "dead-lettered": 3, "replayed": 3, "succeeded": 7}
 	if diff := cmp.Diff(want, events); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
@@ -58,6 +59,58 @@ func record(topic, key, value string, headers ...string) *kgo.Record {
 		r.Headers = append(r.Headers, kgo.RecordHeader{Key: headers[i], Value: []byte(headers[i+1])})
 	}
 	return r
+}
+
+// die lets an order become a dead letter, orders/0/0 by name.
+func die(t *testing.T, s *story, o order) {
+	t.Helper()
+	_ = s.delivered(t.Context(), record("orders", o.id, o.value))
+	s.buried(record("orders.dlt", o.id, o.value, "redrive-reason", "poison", "redrive-message-id", "orders/0/0"))
+}
+
+func replayed(id, count string) []string {
+	return []string{"redrive-message-id", id, "redrive-replay-id", "a job", "redrive-replay-count", count}
+}
+
+// Letters of one key come back in the order of the origin.
+func TestSummaryTellsAnInversion(t *testing.T) {
+	for _, inverted := range []bool{false, true} {
+		var orders []order
+		for _, o := range script() {
+			if o.key == customer {
+				o.deliveries, o.end = 1, poison
+				orders = append(orders, o)
+			}
+		}
+		s := newStory(orders, "", func(event) {})
+		as := func(o order, topic string, headers ...string) *kgo.Record {
+			r := record(topic, o.id, o.value, headers...)
+			r.Key = []byte(customer)
+			return r
+		}
+		for _, o := range orders {
+			_ = s.delivered(t.Context(), as(o, "orders"))
+			s.buried(as(o, "orders.dlt", "redrive-reason", "poison", "redrive-message-id", o.id))
+		}
+		s.repair()
+		if inverted {
+			slices.Reverse(orders)
+		}
+		for _, o := range orders {
+			_ = s.delivered(t.Context(), as(o, "orders", replayed(o.id, "1")...))
+		}
+		var got []string
+		for _, r := range s.results() {
+			got = append(got, r.Differences...)
+		}
+		var want []string
+		if inverted {
+			want = []string{"replayed before order-4, which has the same key"}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("inverted %v (-want +got):\n%s", inverted, diff)
+		}
+	}
 }
 
 // The demo is worth nothing if it calls a wrong end right.
@@ -108,6 +161,29 @@ func TestSummaryTellsEveryDifference(t *testing.T) {
 			s.waiting(record("orders.retry.2s", o.id, o.value, "redrive-available-at", past))
 			_ = s.delivered(t.Context(), record("orders", o.id, o.value, "redrive-attempt", "2"))
 		}, []string{"came back with attempt 2, not 1"}},
+		{"replayed as it should", "can not be read", func(s *story, o order) {
+			die(t, s, o)
+			s.repair()
+			_ = s.delivered(t.Context(), record("orders", o.id, o.value, replayed("orders/0/0", "1")...))
+		}, nil},
+		{"not replayed", "can not be read", func(s *story, o order) {
+			die(t, s, o)
+			s.repair()
+		}, []string{"not ended, not succeeded when replayed", "deliveries 1, not 2"}},
+		{"replayed twice", "can not be read", func(s *story, o order) {
+			die(t, s, o)
+			s.repair()
+			_ = s.delivered(t.Context(), record("orders", o.id, o.value, replayed("orders/0/0", "1")...))
+			_ = s.delivered(t.Context(), record("orders", o.id, o.value, replayed("orders/0/0", "1")...))
+		}, []string{"ended twice: succeeded when replayed, succeeded when replayed", "deliveries 3, not 2"}},
+		{"replayed in the middle of its ladder, under another id, changed", "can not be read", func(s *story, o order) {
+			die(t, s, o)
+			s.repair()
+			_ = s.delivered(t.Context(), record("orders", o.id, "other", append(replayed("orders/0/9", "2"), "redrive-attempt", "1")...))
+		}, []string{
+			"changed on its way to orders/0@0", "was replayed with attempt 1",
+			`was replayed as "orders/0/9", not "orders/0/0"`, "came back, but not by its first replay",
+		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			o := only(test.title)

@@ -19,11 +19,13 @@ type story struct {
 	tell   func(event)
 	prefix string // of the topics, not worth telling
 
-	mu    sync.Mutex // guards the following
-	began time.Time
-	seen  []*progress
-	ended chan struct{} // closed when every order has
-	left  int
+	mu       sync.Mutex // guards the following
+	began    time.Time
+	seen     []*progress
+	ended    chan struct{} // closed when every order has
+	left     int
+	repaired bool     // the consumer fails no more, dead letters are replayed
+	replayed []string // the orders that came back since, in their order
 }
 
 // progress is what happened to one order so far.
@@ -32,6 +34,8 @@ type progress struct {
 	deliveries int
 	failed     time.Time // the last time
 	waits      []wait
+	letter     string // the message id of its dead letter
+	dead       string // how it ended before it was replayed
 	end        string
 	took       time.Duration
 	wrong      []string // what broke a promise
@@ -70,9 +74,10 @@ func (s *story) about(p *progress, what, topic, format string, args ...any) {
 	s.tell(e)
 }
 
+// of finds the order of a record by the header that must never change.
 func (s *story) of(record *kgo.Record) *progress {
 	for _, p := range s.seen {
-		if p.id == string(record.Key) {
+		if header(record, "trace") == "trace of "+p.id {
 			return p
 		}
 	}
@@ -80,6 +85,14 @@ func (s *story) of(record *kgo.Record) *progress {
 }
 
 func (s *story) name(topic string) string { return strings.TrimPrefix(topic, s.prefix) }
+
+// shorten leaves the prefix of the topics out of a text.
+func (s *story) shorten(text string) string {
+	if s.prefix == "" {
+		return text
+	}
+	return strings.ReplaceAll(text, s.prefix, "")
+}
 
 func (s *story) place(r *kgo.Record) string {
 	return fmt.Sprintf("%s/%d@%d", s.name(r.Topic), r.Partition, r.Offset)
@@ -95,7 +108,7 @@ func (s *story) produce(ctx context.Context, client *kgo.Client, topic string) e
 		s.mu.Lock()
 		r := &kgo.Record{
 			Topic:   topic,
-			Key:     []byte(p.id),
+			Key:     []byte(p.recordKey()),
 			Value:   []byte(p.value),
 			Headers: []kgo.RecordHeader{{Key: "trace", Value: []byte("trace of " + p.id)}},
 		}
@@ -120,18 +133,77 @@ func (s *story) delivered(_ context.Context, r *kgo.Record) error {
 		return nil
 	}
 	p.deliveries++
-	if attempt := header(r, "redrive-attempt"); attempt != "" {
+	switch attempt := header(r, "redrive-attempt"); {
+	case s.repaired && p.dead != "":
+		s.broughtBack(p, r)
+	case attempt != "":
 		s.returned(p, r, attempt)
 	}
 	failure := p.try(p.deliveries)
+	if s.repaired {
+		failure = nil
+	}
 	if failure != nil {
 		p.failed = time.Now()
 		s.about(p, "failed", r.Topic, "delivery %d: %s: %v", p.deliveries, errorType(failure), failure)
 		return failure
 	}
 	s.about(p, "succeeded", r.Topic, "delivery %d", p.deliveries)
-	s.finish(p, succeeded)
+	if p.dead != "" {
+		s.finish(p, later)
+	} else {
+		s.finish(p, succeeded)
+	}
 	return nil
+}
+
+// asScripted tells whether all went as it should so far.
+func (s *story) asScripted() bool {
+	return !slices.ContainsFunc(s.results(), func(r result) bool { return len(r.Differences) > 0 })
+}
+
+// repair begins the second act: from now on nothing fails, and the dead letters
+// are expected to come back. The channel is closed when all of them have.
+func (s *story) repair() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.repaired, s.ended = true, make(chan struct{})
+	for _, p := range s.seen {
+		if p.letter != "" {
+			p.dead, p.end = p.end, ""
+			s.left++
+		}
+	}
+	return s.ended
+}
+
+// letters are the message ids of the dead letters, by the title of their order.
+func (s *story) letters() map[string]string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := map[string]string{}
+	for _, p := range s.seen {
+		if p.letter != "" {
+			all[p.title] = p.letter
+		}
+	}
+	return all
+}
+
+// broughtBack checks a replayed order: the same record, at the start of its ladder.
+func (s *story) broughtBack(p *progress, r *kgo.Record) {
+	s.sameBytes(p, r)
+	s.replayed = append(s.replayed, p.id)
+	if attempt := header(r, "redrive-attempt"); attempt != "" && attempt != "0" {
+		p.wrong = append(p.wrong, "was replayed with attempt "+attempt)
+	}
+	if id := header(r, "redrive-message-id"); id != p.letter {
+		p.wrong = append(p.wrong, fmt.Sprintf("was replayed as %q, not %q", id, p.letter))
+	}
+	if header(r, "redrive-replay-id") == "" || header(r, "redrive-replay-count") != "1" {
+		p.wrong = append(p.wrong, "came back, but not by its first replay")
+	}
+	s.about(p, "replayed", r.Topic, "from %s to %s", s.shorten(header(r, "redrive-replayed-from")), s.place(r))
 }
 
 // returned checks an order that comes back to the origin.
@@ -179,6 +251,7 @@ func (s *story) buried(r *kgo.Record) {
 	}
 	s.sameBytes(p, r)
 	reason := header(r, "redrive-reason")
+	p.letter = header(r, "redrive-message-id")
 	s.about(p, "dead-lettered", r.Topic, "%s after %s, in %s: %s", reason, times(header(r, "redrive-attempt")), s.place(r), header(r, "redrive-error-message"))
 	s.finish(p, "dead: "+reason)
 }
@@ -192,7 +265,7 @@ func times(attempt string) string {
 
 // sameBytes checks what must never change on the way.
 func (s *story) sameBytes(p *progress, r *kgo.Record) {
-	if !bytes.Equal(r.Value, []byte(p.value)) || header(r, "trace") != "trace of "+p.id {
+	if string(r.Key) != p.recordKey() || !bytes.Equal(r.Value, []byte(p.value)) {
 		p.wrong = append(p.wrong, "changed on its way to "+s.place(r))
 	}
 }
@@ -215,6 +288,7 @@ type result struct {
 	Story      string   `json:"story"`
 	Deliveries int      `json:"deliveries"`
 	Tiers      []string `json:"tiers"`
+	Dead       string   `json:"dead,omitempty"` // before it was replayed
 	End        string   `json:"end"`
 	Seconds    float64  `json:"seconds"`
 	// Differences from what should have come out; none if all is well.
@@ -235,15 +309,43 @@ func (s *story) results() []result {
 		if p.end == "" {
 			r.End = "not ended"
 		}
-		if r.End != p.order.end {
-			r.Differences = append(r.Differences, fmt.Sprintf("%s, not %s", r.End, p.order.end))
+		end, deliveries := p.order.end, p.order.deliveries
+		if p.dead != "" {
+			r.Dead = p.dead
+			if p.dead != end {
+				r.Differences = append(r.Differences, fmt.Sprintf("%s, not %s", p.dead, end))
+			}
+			end, deliveries = later, deliveries+1
 		}
-		if p.deliveries != p.order.deliveries {
-			r.Differences = append(r.Differences, fmt.Sprintf("deliveries %d, not %d", p.deliveries, p.order.deliveries))
+		if r.End != end {
+			r.Differences = append(r.Differences, fmt.Sprintf("%s, not %s", r.End, end))
+		}
+		if p.deliveries != deliveries {
+			r.Differences = append(r.Differences, fmt.Sprintf("deliveries %d, not %d", p.deliveries, deliveries))
+		}
+		if earlier := s.overtook(p); earlier != "" {
+			r.Differences = append(r.Differences, "replayed before "+earlier+", which has the same key")
 		}
 		all = append(all, r)
 	}
 	return all
+}
+
+// overtook is an earlier order of the same key that was replayed later; "" is none.
+func (s *story) overtook(p *progress) string {
+	at := slices.Index(s.replayed, p.id)
+	if at < 0 {
+		return ""
+	}
+	for _, earlier := range s.seen {
+		if earlier == p {
+			break
+		}
+		if earlier.recordKey() == p.recordKey() && slices.Index(s.replayed, earlier.id) > at {
+			return earlier.id
+		}
+	}
+	return ""
 }
 
 func seconds(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', 3, 64) + " s" }
