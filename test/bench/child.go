@@ -28,6 +28,7 @@ type command struct {
 	name    string // for messages and the name of its log
 	program string
 	args    []string
+	env     []string // beside what this process has, without the settings of a binary of ours
 }
 
 // startChild starts a process whose output goes to a file in dir.
@@ -40,6 +41,7 @@ func startChild(dir string, c command) (*child, error) {
 	defer func() { _ = out.Close() }() // The child has its own.
 	p := &child{name: c.name, log: path, done: make(chan struct{}), cmd: exec.Command(c.program, c.args...)}
 	p.cmd.Stdout, p.cmd.Stderr = out, out
+	p.cmd.Env = append(testkit.Environment(), c.env...)
 	err = testkit.StartChild(p.cmd, func(err error) {
 		p.err = err
 		close(p.done)

@@ -1,10 +1,11 @@
-// Command bench measures the forwarder on real Kafka, and a bare loop of the same client library beside it.
+// Command bench measures the forwarder on real Kafka and the dlt-replayer on real Postgres, and bare loops beside them.
 //
-// It answers six questions. drain: how fast a million overdue records come back, as a share of what the bare loop
+// It answers nine questions. drain: how fast a million overdue records come back, as a share of what the bare loop
 // reaches. lateness: how long after its due time a record is on its origin, at several rates. waiting: how much memory a
 // million waiting records take, and how often their bytes are fetched. poison: what records that can never be delivered
 // cost the others. idle: what thousands of partitions cost in which nothing happens. blocked: what a topic whose origin
-// takes nothing costs the other topics.
+// takes nothing costs the other topics. index: how fast dead letters get into the ledger, as a share of a bare COPY. replay: how
+// fast a job replays, as a share of the slower of two bare loops. list: how long a page of letters takes to find among ten million.
 //
 // The model: a contender, the forwarder's binary or the bare loop, is a child process that moves records from one tier
 // topic to one origin. Contenders take turns on the same topics, so that what else the machine does meets both; figures
@@ -64,14 +65,18 @@ func start(ctx context.Context, args []string) error {
 
 // options are what the command line says.
 type options struct {
-	only      []string
-	values    []int
-	records   int64
-	minutes   float64
-	runs      int
-	out       string
-	forwarder string
+	only     []string
+	values   []int
+	records  int64
+	minutes  float64
+	runs     int
+	out      string
+	rows     int64
+	binaries binaries
 }
+
+// binaries are what is measured.
+type binaries struct{ forwarder, replayer string }
 
 // measurement is one of the questions, and how many brokers it takes to answer it.
 type measurement struct {
@@ -87,6 +92,9 @@ var measurements = []measurement{
 	{"lateness", 1, (*bench).lateness},
 	{"waiting", 1, (*bench).waiting},
 	{"poison", 1, (*bench).poison},
+	{"index", 1, (*bench).index},
+	{"replay", 1, (*bench).replay},
+	{"list", 1, (*bench).list},
 	{"idle", 1, (*bench).idle},
 	{"blocked", 3, (*bench).blocked},
 }
@@ -107,11 +115,13 @@ func parse(args []string) (options, error) {
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	only := f.String("only", strings.Join(names(), ","), "what to measure")
 	values := f.String("values", "1024,100", "sizes of the values to drain, in bytes")
-	f.Int64Var(&o.records, "records", 1_000_000, fmt.Sprintf("how many records drain or wait; for poison and blocked at most %d", troubleRecords))
+	f.Int64Var(&o.records, "records", 1_000_000, fmt.Sprintf("how many records drain or wait, and letters are indexed; for poison and blocked at most %d, to be replayed %d", troubleRecords, replayRecords))
+	f.Int64Var(&o.rows, "rows", 10_000_000, "how many letters the ledger has for list")
 	f.Float64Var(&o.minutes, "minutes", 1, "length of a lateness run, and of the idleness; half of it for poison and blocked")
-	f.IntVar(&o.runs, "runs", 5, "runs of all but waiting and idle, of which the median counts")
+	f.IntVar(&o.runs, "runs", 5, "runs of all but waiting, list and idle, of which the median counts")
 	f.StringVar(&o.out, "out", "out/bench.json", "file for the figures")
-	f.StringVar(&o.forwarder, "forwarder", "bin/forwarder", "the forwarder's binary")
+	f.StringVar(&o.binaries.forwarder, "forwarder", "bin/forwarder", "the forwarder's binary")
+	f.StringVar(&o.binaries.replayer, "replayer", "bin/dlt-replayer", "the dlt-replayer's binary")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
@@ -131,8 +141,8 @@ func parse(args []string) (options, error) {
 		}
 		o.values = append(o.values, n)
 	}
-	if o.records < 1 || o.runs < 1 || o.minutes <= 0 {
-		return o, errors.New("-records, -runs and -minutes must be above 0")
+	if o.records < 1 || o.runs < 1 || o.minutes <= 0 || o.rows < 1 {
+		return o, errors.New("-records, -rows, -runs and -minutes must be above 0")
 	}
 	return o, nil
 }
@@ -143,6 +153,7 @@ type bench struct {
 	report
 	values  []int
 	records int64
+	rows    int64
 	runs    int
 	length  time.Duration
 }
@@ -151,7 +162,7 @@ func measure(ctx context.Context, o options) error {
 	if err := os.Remove(o.out); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err // Old figures must not pass for those of this run.
 	}
-	b := &bench{values: o.values, records: o.records, runs: o.runs, length: time.Duration(o.minutes * float64(time.Minute))}
+	b := &bench{values: o.values, records: o.records, rows: o.rows, runs: o.runs, length: time.Duration(o.minutes * float64(time.Minute))}
 	var err error
 	for _, brokers := range clusters {
 		var wanted []measurement
@@ -161,7 +172,7 @@ func measure(ctx context.Context, o options) error {
 			}
 		}
 		if len(wanted) > 0 && ctx.Err() == nil {
-			err = errors.Join(err, b.on(ctx, o.forwarder, brokers, wanted))
+			err = errors.Join(err, b.on(ctx, o.binaries, brokers, wanted))
 		}
 	}
 	// What was measured is worth having though something else failed.
@@ -169,8 +180,8 @@ func measure(ctx context.Context, o options) error {
 }
 
 // on measures on a cluster of its own.
-func (b *bench) on(ctx context.Context, forwarder string, brokers int, wanted []measurement) (err error) {
-	if b.rig, err = newRig(ctx, forwarder, brokers, os.Stderr); err != nil {
+func (b *bench) on(ctx context.Context, binaries binaries, brokers int, wanted []measurement) (err error) {
+	if b.rig, err = newRig(ctx, binaries, brokers, os.Stderr); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.close()) }()

@@ -32,12 +32,19 @@ type rig struct {
 	kafka     *testkit.Kafka
 	client    *testkit.Client
 	progress  io.Writer
+
+	replayer    string            // the binary
+	postgres    *testkit.Postgres // started by the first that needs it
+	postgresLog logBuffer
 }
 
 // newRig starts a cluster of one broker or of three.
-func newRig(ctx context.Context, forwarder string, brokers int, progress io.Writer) (_ *rig, err error) {
+func newRig(ctx context.Context, binaries binaries, brokers int, progress io.Writer) (_ *rig, err error) {
 	r := &rig{progress: progress}
-	if r.forwarder, err = filepath.Abs(forwarder); err != nil {
+	if r.forwarder, err = filepath.Abs(binaries.forwarder); err != nil {
+		return nil, err
+	}
+	if r.replayer, err = filepath.Abs(binaries.replayer); err != nil {
 		return nil, err
 	}
 	if _, err := os.Stat(r.forwarder); err != nil {
@@ -70,6 +77,9 @@ func (r *rig) close() error {
 	}
 	if r.kafka != nil {
 		err = r.kafka.Close()
+	}
+	if r.postgres != nil {
+		err = errors.Join(err, r.postgres.Close())
 	}
 	if r.dir != "" {
 		err = errors.Join(err, os.RemoveAll(r.dir))

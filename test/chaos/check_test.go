@@ -459,16 +459,16 @@ func TestOnlyAReportWithoutViolationsPasses(t *testing.T) {
 		{"mean", func(f *findings) time.Duration { f.perEvent[1].copies = 1002; return 0 }, "501 records on average"},
 		{"slow stop", func(*findings) time.Duration { return stopBound }, "a graceful stop took 5s"},
 	}
-	if r := makeReport(h, clean(), time.Second); len(r.violations) != 0 {
-		t.Errorf("violations without a finding: %v", r.violations)
+	if r := makeReport(h, clean(), time.Second); len(r.Violations) != 0 {
+		t.Errorf("violations without a finding: %v", r.Violations)
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			f := clean()
 			took := test.spoil(f)
 			r := makeReport(h, f, took)
-			if len(r.violations) != 1 || !strings.Contains(r.violations[0], test.want) {
-				t.Errorf("violations %q, want one with %q", r.violations, test.want)
+			if len(r.Violations) != 1 || !strings.Contains(r.Violations[0], test.want) {
+				t.Errorf("violations %q, want one with %q", r.Violations, test.want)
 			}
 		})
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/kafka-redrive/redrive/internal/testkit"
+	"github.com/kafka-redrive/redrive/test/chaos/stage"
 )
 
 // role is what a topic is for.
@@ -124,7 +125,7 @@ func (h *history) add(topic uint8, r *kgo.Record) {
 		h.corrupted++
 		return
 	}
-	if diff := difference(h.work.record(id, time.Time{}), r); diff != "" {
+	if diff := stage.Difference(h.work.record(id, time.Time{}), r); diff != "" {
 		h.corrupt = appendCapped(h.corrupt, fmt.Sprintf("%s, record %d: %s", where, id, diff))
 		h.corrupted++
 	}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/kafka-redrive/redrive/test/chaos/stage"
 )
 
 // brokerSettle is how long after a broker's return its death can still be the reason for an extra copy: a member that
@@ -113,11 +115,11 @@ func (r *run) killForwarders(ctx context.Context) error {
 	}
 
 	e := r.event(killed)
-	e.what = fmt.Sprintf("SIGKILL of forwarder %s at %s", names(victims), time.Now().UTC().Format("15:04:05.000"))
+	e.what = fmt.Sprintf("SIGKILL of %s at %s", names(victims), time.Now().UTC().Format("15:04:05.000"))
 	e.from = nowMilli()
 	dying, _ := errgroup.WithContext(ctx)
 	for _, f := range victims {
-		dying.Go(f.kill)
+		dying.Go(f.Kill)
 	}
 	if err := dying.Wait(); err != nil {
 		return err
@@ -142,13 +144,13 @@ func (r *run) stopAll(ctx context.Context) error {
 			return err
 		}
 		e := r.event(stopped)
-		e.what = fmt.Sprintf("SIGTERM of forwarder %s at %s", names(victims), time.Now().UTC().Format("15:04:05.000"))
+		e.what = fmt.Sprintf("SIGTERM of %s at %s", names(victims), time.Now().UTC().Format("15:04:05.000"))
 		e.from = nowMilli()
 		took := make([]time.Duration, len(victims))
 		stopping, _ := errgroup.WithContext(ctx)
 		for i, f := range victims {
 			stopping.Go(func() (err error) {
-				took[i], err = f.stop()
+				took[i], err = f.Stop()
 				return err
 			})
 		}
@@ -178,13 +180,13 @@ func (r *run) lookAt(ctx context.Context, e *event) error {
 	return err
 }
 
-func (r *run) revive(ctx context.Context, e *event, victims []*forwarder, down time.Duration) error {
+func (r *run) revive(ctx context.Context, e *event, victims []*stage.Process, down time.Duration) error {
 	if err := sleep(ctx, down); err != nil {
 		return err
 	}
 	e.to = nowMilli()
 	for _, f := range victims {
-		if err := f.start(); err != nil {
+		if err := f.Start(); err != nil {
 			return err
 		}
 	}
@@ -192,7 +194,7 @@ func (r *run) revive(ctx context.Context, e *event, victims []*forwarder, down t
 }
 
 // victims picks one forwarder or both.
-func (r *run) victims() []*forwarder {
+func (r *run) victims() []*stage.Process {
 	if n := r.random.IntN(5); n < len(r.replicas) {
 		return r.replicas[n : n+1]
 	} else if n == 2 {
@@ -201,10 +203,10 @@ func (r *run) victims() []*forwarder {
 	return r.replicas
 }
 
-func names(replicas []*forwarder) string {
+func names(replicas []*stage.Process) string {
 	var all []string
 	for _, f := range replicas {
-		all = append(all, f.name)
+		all = append(all, f.Name)
 	}
 	return strings.Join(all, " and ")
 }

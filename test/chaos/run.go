@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kafka-redrive/redrive/internal/testkit"
+	"github.com/kafka-redrive/redrive/test/chaos/stage"
 )
 
 const (
@@ -38,6 +39,10 @@ type options struct {
 	longest                      time.Duration
 	out                          string
 	keep                         bool
+
+	// Of index and replay.
+	target, ledger, binary                         string
+	databaseKills, letters, keys, freezes, brokers int
 }
 
 // ladders returns the entries of topics.yaml that waits names.
@@ -76,7 +81,7 @@ type run struct {
 	client   *testkit.Client
 	load     *load
 	commits  *commitWatch
-	replicas []*forwarder
+	replicas []*stage.Process
 	events   []*event
 
 	gracefulFrom int64
@@ -102,7 +107,7 @@ func (r *run) execute(ctx context.Context) (*history, error) {
 	defer r.client.Close()
 	defer func() {
 		for _, f := range r.replicas {
-			f.end()
+			f.End()
 		}
 	}()
 
@@ -162,8 +167,10 @@ func (r *run) createTopics(ctx context.Context, binary string) error {
 		return fmt.Errorf("forwarder topics apply: %w\n%s", err, out)
 	}
 	// One static member, one dynamic: their deaths look different to the group.
-	for _, f := range []*forwarder{{name: "a", env: []string{"REDRIVE_FORWARDER_INSTANCEID=chaos-a"}}, {name: "b"}} {
-		f.binary, f.config, f.logFile = binary, config, filepath.Join(r.dir, "forwarder-"+f.name+".log")
+	for _, f := range []*stage.Process{{Name: "a", Env: []string{"REDRIVE_FORWARDER_INSTANCEID=chaos-a"}}, {Name: "b"}} {
+		f.LogFile = filepath.Join(r.dir, "forwarder-"+f.Name+".log")
+		f.Name = "forwarder " + f.Name
+		f.Program, f.Args, f.Dir = binary, []string{"run", "-c", config}, r.dir
 		r.replicas = append(r.replicas, f)
 	}
 	return nil
@@ -229,7 +236,7 @@ func (r *run) scenario(ctx context.Context) (*history, error) {
 		return nil, err
 	}
 	for _, f := range r.replicas {
-		if _, err := f.stop(); err != nil {
+		if _, err := f.Stop(); err != nil {
 			return nil, err
 		}
 	}
@@ -249,7 +256,7 @@ func (r *run) scenario(ctx context.Context) (*history, error) {
 func (r *run) disturb(ctx context.Context) error {
 	r.say("two forwarders, three brokers, %d records/s, waits %s", r.rate, r.waits)
 	for _, f := range r.replicas {
-		if err := f.start(); err != nil {
+		if err := f.Start(); err != nil {
 			return err
 		}
 	}
@@ -293,7 +300,7 @@ func (r *run) await(ctx context.Context, limit time.Duration, what string, cond 
 	err := await(ctx, limit, what, func(ctx context.Context) error {
 		died = nil
 		for _, f := range r.replicas {
-			died = errors.Join(died, f.alive())
+			died = errors.Join(died, f.Alive())
 		}
 		if died != nil {
 			return nil //nolint:nilerr // There is nothing to wait for any more.

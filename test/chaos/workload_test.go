@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/kafka-redrive/redrive/internal/ordering"
+	"github.com/kafka-redrive/redrive/test/chaos/stage"
 )
 
 func newWorkload(t *testing.T, seed uint64) *workload {
@@ -26,18 +27,18 @@ func TestARecordFollowsFromSeedAndNumber(t *testing.T) {
 	now := time.Now()
 	for id := range uint32(1000) {
 		a, b := newWorkload(t, 3).record(id, now), newWorkload(t, 3).record(id, now)
-		if diff := cmp.Diff(a.Headers, b.Headers); diff != "" || !same(a.Key, b.Key) || !same(a.Value, b.Value) || a.Topic != b.Topic {
+		if diff := cmp.Diff(a.Headers, b.Headers); diff != "" || !stage.Same(a.Key, b.Key) || !stage.Same(a.Value, b.Value) || a.Topic != b.Topic {
 			t.Fatalf("record %d is another one the second time: %s", id, diff)
 		}
 		// The checker does not know when it was sent.
-		if diff := difference(newWorkload(t, 3).record(id, time.Time{}), a); diff != "" {
+		if diff := stage.Difference(newWorkload(t, 3).record(id, time.Time{}), a); diff != "" {
 			t.Fatalf("the bytes of record %d depend on the time: %s", id, diff)
 		}
 		if got, ok := numberOf(a.Headers); !ok || got != id {
 			t.Fatalf("record %d says it is %d", id, got)
 		}
 	}
-	if difference(newWorkload(t, 3).record(1, now), newWorkload(t, 4).record(1, now)) == "" {
+	if stage.Difference(newWorkload(t, 3).record(1, now), newWorkload(t, 4).record(1, now)) == "" {
 		t.Error("two seeds give the same record")
 	}
 }
@@ -73,7 +74,7 @@ func TestTheWorkloadHasEveryKindOfRecord(t *testing.T) {
 			note("header name that is no UTF-8", h.Key == "\xff\xfe")
 			note("unknown own header", h.Key == "redrive-of-the-future")
 			note("two headers of one name", names[h.Key])
-			if names[h.Key] && ownHeaders[h.Key] {
+			if names[h.Key] && stage.OwnHeaders[h.Key] {
 				t.Fatalf("record %d has %s twice", id, h.Key)
 			}
 			names[h.Key] = true
@@ -96,7 +97,7 @@ func TestAHandOverChangesNothingThatIsNotOurs(t *testing.T) {
 	for id := range uint32(2000) {
 		p := w.plan(id)
 		copied := w.record(id, time.Now())
-		if got := difference(copied, w.handOver(&p, copied, 2, time.Now())); got != "" {
+		if got := stage.Difference(copied, w.handOver(&p, copied, 2, time.Now())); got != "" {
 			t.Fatalf("record %d: %s", id, got)
 		}
 	}
@@ -141,7 +142,7 @@ func TestEveryChangeOfBytesIsADifference(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			changed := record()
 			test.change(changed)
-			if got := difference(record(), changed); (got == "") != test.same {
+			if got := stage.Difference(record(), changed); (got == "") != test.same {
 				t.Errorf("difference %q, want none: %v", got, test.same)
 			}
 		})
@@ -155,7 +156,7 @@ func TestWhatIsReadBecomesAnEntry(t *testing.T) {
 	tier := uint8(slices.IndexFunc(w.topics(), func(i topicInfo) bool { return i.role == roleTier && i.tier == 1 }))
 	read := func(id uint32, own ...kgo.RecordHeader) *kgo.Record {
 		r := w.record(id, now)
-		r.Headers = slices.DeleteFunc(r.Headers, func(h kgo.RecordHeader) bool { return ownHeaders[h.Key] })
+		r.Headers = slices.DeleteFunc(r.Headers, func(h kgo.RecordHeader) bool { return stage.OwnHeaders[h.Key] })
 		r.Headers = append(r.Headers, own...)
 		r.Partition, r.Offset, r.Timestamp = 2, 77, now
 		return r

@@ -27,9 +27,10 @@ const patience = 90 * time.Second
 // stopLimit is when a story no longer waits for a graceful stop. What is promised is less.
 const stopLimit = 30 * time.Second
 
-// child is a forwarder process. Its methods are for the goroutine of the test.
+// child is a process of ours, a forwarder unless its name says otherwise. Its methods are for the goroutine of the test.
 type child struct {
 	t       *testing.T
+	name    string
 	cmd     *exec.Cmd
 	address string // of probes and metrics
 	logFile string
@@ -48,32 +49,41 @@ func (s *story) start() *child {
 // launch starts a forwarder and does not wait for anything.
 func (s *story) launch() *child {
 	s.t.Helper()
-	c := &child{
-		t:       s.t,
-		address: net.JoinHostPort("127.0.0.1", strconv.Itoa(testkit.FreePort(s.t))),
-		done:    make(chan struct{}),
-	}
-	log, err := os.CreateTemp(s.dir, "forwarder-*.log")
+	address := s.address()
+	return s.spawn("forwarder", address, exec.Command(binary, "run", "-c", s.config, "--admin-address", address))
+}
+
+// address is a free one, which stays so until the test ends.
+func (s *story) address() string {
+	s.t.Helper()
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(testkit.FreePort(s.t)))
+}
+
+// spawn starts a process whose probes answer at the address. It dies with the test; what env adds to its environment comes last.
+func (s *story) spawn(name, address string, cmd *exec.Cmd, env ...string) *child {
+	s.t.Helper()
+	c := &child{t: s.t, name: name, address: address, done: make(chan struct{})}
+	log, err := os.CreateTemp(s.dir, name+"-*.log")
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	defer log.Close() //nolint:errcheck // The child has its own descriptor; nothing is written here.
 	c.logFile = log.Name()
 	// Not with a context: it ends by kill or term.
-	c.cmd = exec.Command(binary, "run", "-c", s.config, "--admin-address", c.address)
+	c.cmd = cmd
 	c.cmd.Stdout, c.cmd.Stderr = log, log
-	c.cmd.Dir, c.cmd.Env = s.dir, testkit.Environment()
+	c.cmd.Dir, c.cmd.Env = s.dir, append(testkit.Environment(), env...)
 	err = testkit.StartChild(c.cmd, func(err error) {
 		c.err = err
 		close(c.done)
 	})
 	if err != nil {
-		s.t.Fatalf("start a forwarder: %v", err)
+		s.t.Fatalf("start a %s: %v", name, err)
 	}
 	s.t.Cleanup(func() {
 		c.kill()
 		if s.t.Failed() {
-			s.t.Logf("log of forwarder %d ends\n%s", c.cmd.Process.Pid, c.tail())
+			s.t.Logf("log of %s %d ends\n%s", c.name, c.cmd.Process.Pid, c.tail())
 		}
 	})
 	return c
@@ -83,7 +93,7 @@ func (s *story) launch() *child {
 func (c *child) kill() {
 	c.t.Helper()
 	if err := c.cmd.Process.Signal(syscall.SIGKILL); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		c.t.Errorf("kill a forwarder: %v", err)
+		c.t.Errorf("kill a %s: %v", c.name, err)
 	}
 	<-c.done
 }
@@ -93,7 +103,7 @@ func (c *child) term() time.Duration {
 	c.t.Helper()
 	began := time.Now()
 	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		c.t.Fatalf("stop a forwarder: %v", err)
+		c.t.Fatalf("stop a %s: %v", c.name, err)
 	}
 	timer := time.NewTimer(stopLimit)
 	defer timer.Stop()
@@ -101,14 +111,14 @@ func (c *child) term() time.Duration {
 	case <-c.done:
 	case <-timer.C:
 		if err := c.cmd.Process.Signal(syscall.SIGQUIT); err != nil {
-			c.t.Errorf("ask a forwarder for its goroutines: %v", err)
+			c.t.Errorf("ask a %s for its goroutines: %v", c.name, err)
 		}
 		<-c.done
-		c.t.Fatalf("a forwarder has not stopped %v after SIGTERM; its goroutines stand at the end of its log", stopLimit)
+		c.t.Fatalf("a %s has not stopped %v after SIGTERM; its goroutines stand at the end of its log", c.name, stopLimit)
 	}
 	took := time.Since(began)
 	if c.err != nil {
-		c.t.Errorf("a forwarder stopped by SIGTERM: %v, want exit code 0", c.err)
+		c.t.Errorf("a %s stopped by SIGTERM: %v, want exit code 0", c.name, c.err)
 	}
 	return took
 }
@@ -148,7 +158,7 @@ func (c *child) ready(ctx context.Context) (readiness, error) {
 // awaitAssigned waits until the process is ready and owns so many partitions.
 func (c *child) awaitAssigned(partitions int) {
 	c.t.Helper()
-	testkit.WaitFor(c.t, patience, fmt.Sprintf("a forwarder that owns %d partitions", partitions), func(ctx context.Context) error {
+	testkit.WaitFor(c.t, patience, fmt.Sprintf("a %s that owns %d partitions", c.name, partitions), func(ctx context.Context) error {
 		r, err := c.ready(ctx)
 		if err != nil {
 			return err
@@ -164,7 +174,7 @@ func (c *child) awaitAssigned(partitions int) {
 func (c *child) get(ctx context.Context, path string) ([]byte, error) {
 	select {
 	case <-c.done:
-		c.t.Fatalf("a forwarder ended by itself: %v", c.err)
+		c.t.Fatalf("a %s ended by itself: %v", c.name, c.err)
 	default:
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
@@ -229,15 +239,21 @@ type result struct {
 // command runs the forwarder with arguments to its end.
 func (s *story) command(arguments ...string) result {
 	s.t.Helper()
+	return s.execute(exec.Command(binary, arguments...))
+}
+
+// execute runs a command to its end; what env adds to its environment comes last.
+func (s *story) execute(cmd *exec.Cmd, env ...string) result {
+	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
 	defer cancel()
 	var stdout, stderr strings.Builder
-	cmd := exec.CommandContext(ctx, binary, arguments...)
-	cmd.Stdout, cmd.Stderr, cmd.Dir, cmd.Env = &stdout, &stderr, s.dir, testkit.Environment()
+	cmd = exec.CommandContext(ctx, cmd.Path, cmd.Args[1:]...)
+	cmd.Stdout, cmd.Stderr, cmd.Dir, cmd.Env = &stdout, &stderr, s.dir, append(testkit.Environment(), env...)
 	err := cmd.Run()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) || ctx.Err() != nil {
-		s.t.Fatalf("forwarder %q: %v\n%s", arguments, err, stderr.String())
+		s.t.Fatalf("%q: %v\n%s", cmd.Args, err, stderr.String())
 	}
 	return result{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
 }

@@ -1,8 +1,9 @@
-// Package e2e tells stories of whole processes: the forwarder binary as it is shipped, real Apache Kafka, and kcat as the
+// Package e2e tells stories of whole processes: the binaries as they are shipped, real Apache Kafka, real Postgres, and kcat as the
 // client that is not ours. Each test is named after the rule it shows.
 //
 // The model. A story is one origin with its ladder on a cluster that it shares with other stories; its topics and its
-// group have names of their own. A child is a forwarder that runs. A load hands failures over at a steady rate, and a
+// group have names of their own. A child is a forwarder that runs, a
+// replayer a dlt-replayer. A load hands failures over at a steady rate, and a
 // history is what stood in all topics of a story at its end. Nothing here looks into the process: the stories see
 // what an operator sees, that is records, commits, probes, metrics and exit codes.
 //
@@ -27,8 +28,9 @@ import (
 	"github.com/kafka-redrive/redrive/internal/testkit"
 )
 
-// binary is the forwarder under test. TestMain has no other way to hand it to the tests.
-var binary string
+// The programs under test: the forwarder, the dlt-replayer, and one with crash points. TestMain has no other way to hand them to
+// the tests.
+var binary, replayerBinary, crashBinary string
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -36,11 +38,12 @@ func TestMain(m *testing.M) {
 	// Stories wait far more than they work, so that more of them fit on the machine than it has processors.
 	err = errors.Join(err, flag.Set("test.parallel", strconv.Itoa(max(4, runtime.GOMAXPROCS(0)))))
 	if err == nil && !testing.Short() {
-		binary = filepath.Join(dir, "forwarder")
-		err = testkit.BuildForwarder(context.Background(), binary)
+		binary, replayerBinary, crashBinary = filepath.Join(dir, "forwarder"), filepath.Join(dir, "dlt-replayer"), filepath.Join(dir, "dlt-replayer-crash")
+		ctx := context.Background()
+		err = errors.Join(testkit.BuildForwarder(ctx, binary), testkit.BuildReplayer(ctx, replayerBinary), testkit.BuildReplayer(ctx, crashBinary, "crashpoints"))
 	}
 	if err != nil {
-		slog.New(slog.NewTextHandler(os.Stderr, nil)).Error("no forwarder to test", "err", errors.Join(err, os.RemoveAll(dir)))
+		slog.New(slog.NewTextHandler(os.Stderr, nil)).Error("no programs to test", "err", errors.Join(err, os.RemoveAll(dir)))
 		os.Exit(1)
 	}
 	testkit.Main(m, goleak.Cleanup(func(code int) {

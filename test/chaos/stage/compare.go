@@ -1,4 +1,4 @@
-package main
+package stage
 
 import (
 	"bytes"
@@ -7,9 +7,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// ownHeaders are the names that belong to Redrive: the table of the wire contract, written down a second time on purpose,
+// OwnHeaders are the names that belong to Redrive: the table of the wire contract, written down a second time on purpose,
 // so that a mistake in the product's list is not the checker's as well. All other headers are somebody else's.
-var ownHeaders = map[string]bool{
+var OwnHeaders = map[string]bool{
 	"redrive-message-id":          true,
 	"redrive-original-topic":      true,
 	"redrive-original-partition":  true,
@@ -35,14 +35,18 @@ var ownHeaders = map[string]bool{
 	"redrive-value-null":          true,
 	"redrive-held":                true,
 	"redrive-rejected":            true,
+	"redrive-parent-id":           true,
+	"redrive-letter-source":       true,
+	"redrive-letter-digest":       true,
+	"redrive-letter-bytes":        true,
 }
 
-// difference says how the bytes that are not Redrive's differ, "" if they do not. Null and empty are different.
-func difference(want, got *kgo.Record) string {
-	if !same(want.Key, got.Key) {
+// Difference says how the bytes that are not Redrive's differ, "" if they do not. Null and empty are different.
+func Difference(want, got *kgo.Record) string {
+	if !Same(want.Key, got.Key) {
 		return fmt.Sprintf("key %s became %s", show(want.Key), show(got.Key))
 	}
-	if !same(want.Value, got.Value) {
+	if !Same(want.Value, got.Value) {
 		return fmt.Sprintf("value %s became %s", show(want.Value), show(got.Value))
 	}
 	a, b := want.Headers, got.Headers
@@ -55,7 +59,7 @@ func difference(want, got *kgo.Record) string {
 			return fmt.Sprintf("foreign header %d, %q: %s, was not there", n, b[0].Key, show(b[0].Value))
 		case len(b) == 0:
 			return fmt.Sprintf("foreign header %d, %q: %s, is gone", n, a[0].Key, show(a[0].Value))
-		case a[0].Key != b[0].Key || !same(a[0].Value, b[0].Value):
+		case a[0].Key != b[0].Key || !Same(a[0].Value, b[0].Value):
 			return fmt.Sprintf("foreign header %d, %q: %s, became %q: %s", n, a[0].Key, show(a[0].Value), b[0].Key, show(b[0].Value))
 		}
 		a, b = a[1:], b[1:]
@@ -63,13 +67,14 @@ func difference(want, got *kgo.Record) string {
 }
 
 func skipOwn(headers []kgo.RecordHeader) []kgo.RecordHeader {
-	for len(headers) > 0 && ownHeaders[headers[0].Key] {
+	for len(headers) > 0 && OwnHeaders[headers[0].Key] {
 		headers = headers[1:]
 	}
 	return headers
 }
 
-func same(a, b []byte) bool { return (a == nil) == (b == nil) && bytes.Equal(a, b) }
+// Same tells whether bytes are equal, null and empty being different.
+func Same(a, b []byte) bool { return (a == nil) == (b == nil) && bytes.Equal(a, b) }
 
 func show(b []byte) string {
 	switch {
