@@ -39,6 +39,9 @@ type Replayer struct {
 	inspector *inspector
 	reloader  *reloader // nil: the configuration stays
 	undo      teardown
+
+	// tokens are in force. They belong to the goroutine of the reloader once it runs.
+	tokens []api.Token
 }
 
 // NewReplayer builds everything that needs neither a ledger nor a broker, and
@@ -62,6 +65,7 @@ func NewReplayer(ctx context.Context, opts Options) (_ *Replayer, err error) {
 	if r.at, err = locateLedger(opts.Config.Ledger, r.log); err != nil {
 		return nil, &ConfigError{err}
 	}
+	r.tokens = tokens
 	r.registry = newRegistry(opts.Build)
 	r.ledger = newLedger(r.registry)
 	r.undo.push("ledger", r.ledger.Close)

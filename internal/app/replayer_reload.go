@@ -25,12 +25,15 @@ func (r *Replayer) reload(ctx context.Context, next *config.Config, asked bool) 
 		return &ConfigError{err}
 	}
 	r.opts.Level.Set(level)
-	r.reloader.current = merged
+	news := asked || len(restart) > 0 || !reflect.DeepEqual(tokens, r.tokens) || !reflect.DeepEqual(merged, r.reloader.current)
+	r.reloader.current, r.tokens = merged, tokens
 	r.reloader.metrics.took(merged)
 	if was := r.notices.reloaded(restart); len(restart) > 0 && !slices.Equal(was, restart) {
 		r.log.WarnContext(ctx, "settings were changed that need a restart", "keys", restart)
 	}
-	r.log.InfoContext(ctx, "configuration reloaded", "tokens", len(tokens), "asked", asked)
+	if news {
+		r.log.InfoContext(ctx, "configuration reloaded", "tokens", len(tokens), "asked", asked)
+	}
 	return nil
 }
 

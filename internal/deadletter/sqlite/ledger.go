@@ -78,7 +78,8 @@ func Migrate(ctx context.Context, o Options) (from, to int64, err error) {
 	return from, to, l.Close()
 }
 
-// Restored notes that the file was put back to an older state. It begins an epoch that no fence is of which was given before,
+// Restored notes that the file was put back to an older state. Whoever did so has removed the files with -wal and -shm, which
+// are of the state that is gone and would be written into this one. It begins an epoch that no fence is of which was given before,
 // also if the same state was put back before.
 func Restored(ctx context.Context, o Options) (epoch int64, err error) {
 	l, err := Open(ctx, o)
@@ -248,7 +249,7 @@ func explain(err error) error {
 	case codes.SQLITE_NOTADB:
 		return fmt.Errorf("the file is not a ledger and no SQLite database: give the ledger a file of its own: %w", err)
 	case codes.SQLITE_CORRUPT:
-		return fmt.Errorf("the file is damaged: put back a copy of it and run migrate --restored, or remove it, whereby what was not replayed is indexed anew from the dead-letter topics: %w", err)
+		return fmt.Errorf("the file is damaged: put back a copy of it, without its -wal and -shm, and run migrate --restored; or remove all three, then the letters are indexed anew and nothing is known of their replays: %w", err)
 	case codes.SQLITE_FULL:
 		return fmt.Errorf("the disk is full: %w", err)
 	case codes.SQLITE_READONLY, codes.SQLITE_CANTOPEN:

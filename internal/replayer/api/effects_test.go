@@ -174,7 +174,7 @@ func TestARepeatedRequestGetsTheJobOfTheFirst(t *testing.T) {
 		t.Error(diff)
 	}
 	isProblem(t, send(bob, "k 1", `{"filter":{"id":[1]},"reason":"another"}`), http.StatusConflict, codeKeyReused)
-	for _, key := range []string{"", "a\tb", "ä", strings.Repeat("x", 256)} {
+	for _, key := range []string{"", "a\tb", "\u00e4", strings.Repeat("x", 256)} {
 		if p := isProblem(t, send(bob, key, body), http.StatusBadRequest, codeBadParameter); value(p.Parameter) != "Idempotency-Key" {
 			t.Errorf("key %q: %+v", key, p)
 		}

@@ -245,26 +245,23 @@ func hostile() []string {
 		"", "'", "' OR 1=1 --", `"; DROP TABLE letters; --`, "%", "_", "\\", "$1", "?", ":a", "\x00", "a\x00b", "\xff\xfe", "\r\nSet-Cookie: a=b", "../../etc/passwd",
 		"-1", "0", "1", "9223372036854775807", "9223372036854775808", "1e308", "NaN", "0x10", strings.Repeat("9", 400), strings.Repeat("a", 20000),
 		"2026-01-01T00:00:00Z", "9999-12-31T23:59:59.999999999Z", "0000-01-01T00:00:00Z", "2026-13-01T00:00:00Z", "2026-01-01", "{}", "[]", "null", "true",
-		"dead", "poison", jobOfBob, strings.ToUpper(jobOfBob), "MQ==", "eyJ2IjoxfQ", "\u202e", "ſtate", "\U0010ffff",
+		"dead", "poison", jobOfBob, strings.ToUpper(jobOfBob), "MQ==", "eyJ2IjoxfQ", "\u202e", "\u017ftate", "\U0010ffff",
 	}
 }
 
-// query sends a GET and a HEAD, and wants no failure. What can be a request line is the business of net/http; what it hands on
-// is ours.
+// query sends a GET, and wants no failure. What can be a request line is the business of net/http; what it hands on is ours.
 func (r *rig) query(t *testing.T, path string, pairs ...string) {
 	t.Helper()
 	query := url.Values{}
 	for i := 0; i < len(pairs); i += 2 {
 		query.Add(pairs[i], pairs[i+1])
 	}
-	for _, method := range []string{http.MethodGet, http.MethodHead} {
-		req := httptest.NewRequestWithContext(t.Context(), method, "http://127.0.0.1/", nil)
-		req.URL.Path, req.URL.RawQuery = basePath+path, query.Encode()
-		req.Header.Set("Authorization", "Bearer "+alice)
-		rec := httptest.NewRecorder()
-		r.handler.ServeHTTP(rec, req)
-		neverFails(t, rec, method+" "+req.URL.String())
-	}
+	req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1/", nil)
+	req.URL.Path, req.URL.RawQuery = basePath+path, query.Encode()
+	req.Header.Set("Authorization", "Bearer "+alice)
+	rec := httptest.NewRecorder()
+	r.handler.ServeHTTP(rec, req)
+	neverFails(t, rec, "GET "+req.URL.String())
 }
 
 // post sends a body, and wants no failure.

@@ -219,6 +219,7 @@ func TestWhatIsAboveTheEndIsGoneOnlyAfterItWasSaidAgain(t *testing.T) {
 	})
 }
 
+// Bug scenario 46: what a producer rolled back is never replayed.
 func TestRecordsOfAnAbortedTransactionAndMarkersAreHoles(t *testing.T) {
 	simulate(t, func(t *testing.T, r *rig) {
 		r.client.CreateTopic("orders.dlt", 1, nil)

@@ -59,7 +59,12 @@ func TestOnRealKafkaAndPostgresAllLettersAreReplayedInOrder(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan error, 1)
 		go func() { done <- replayer.Run(ctx) }()
-		p := &process{Replayer: replayer, t: t, gate: g, stop: func() { cancel(); <-done }}
+		p := &process{Replayer: replayer, t: t, gate: g, stop: func() {
+			cancel()
+			if err := <-done; err != nil {
+				t.Errorf("run: %v", err)
+			}
+		}}
 		t.Cleanup(cancel)
 		return p
 	}

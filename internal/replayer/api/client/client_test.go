@@ -56,7 +56,7 @@ func start(t *testing.T) (*client.ClientWithResponses, *replayer) {
 	for i := range int64(3) {
 		batch.Letters = append(batch.Letters, deadletter.Letter{
 			Place:     deadletter.Place{TopicID: batch.TopicID, Topic: batch.Topic, Offset: i},
-			MessageID: []string{"orders/1/2", "a&b=c,d+e f%", "ä;ö"}[i], Key: [][]byte{nil, {}, {0xff, '+', '/'}}[i], Origin: "orders",
+			MessageID: []string{"orders/1/2", "a&b=c,d+e f%", "\u00e4;\u00f6"}[i], Key: [][]byte{nil, {}, {0xff, '+', '/'}}[i], Origin: "orders",
 			Reason: "poison", ErrorType: "T", ErrorText: "e", Fingerprint: "f", DeadAt: deadAt.Add(time.Duration(i) * time.Hour),
 			Copy: deadletter.Target{Offset: -1},
 		})
@@ -104,7 +104,7 @@ func TestFiltersArriveAsTheyWereMeant(t *testing.T) {
 	}{
 		"nothing":              {client.ListLettersParams{}, 3},
 		"several ids":          {client.ListLettersParams{ID: []int64{1, 3}}, 2},
-		"text with separators": {client.ListLettersParams{MessageID: []string{"a&b=c,d+e f%", "ä;ö"}}, 2},
+		"text with separators": {client.ListLettersParams{MessageID: []string{"a&b=c,d+e f%", "\u00e4;\u00f6"}}, 2},
 		"bytes":                {client.ListLettersParams{KeyBase64: new("/ysv")}, 1},
 		"an empty key":         {client.ListLettersParams{Key: new("")}, 1},
 		"no key":               {client.ListLettersParams{NoKey: new(true)}, 1},
@@ -268,7 +268,7 @@ func TestAURLOrTokenThatCanNotBeIsRefused(t *testing.T) {
 		{URL: "http://user:hidden@host"},
 		{URL: "http://host?x=y"},
 		{URL: "http://host", Token: "a\nb"},
-		{URL: "http://host", Token: "ä"},
+		{URL: "http://host", Token: "\u00e4"},
 		{URL: "http://us\ner:hidden@host"},
 	} {
 		if _, err := client.New(o); err == nil || strings.Contains(err.Error(), "hidden") {
