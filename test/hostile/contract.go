@@ -36,6 +36,7 @@ func keeps() map[string]string {
 		"redrive-replay-id":           "rtd",
 		"redrive-replay-count":        "rtd",
 		"redrive-replayed-from":       "rtd",
+		"redrive-parent-id":           "rtd",
 		"redrive-lane-offset":         "rtd",
 		"redrive-available-at":        "t",
 		"redrive-failed-at":           "td",

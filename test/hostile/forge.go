@@ -179,6 +179,7 @@ func kinds() []kind {
 			d.put("redrive-replay-id", func() string { return d.pick("", "job", letters[:maxText]) }, func() string { return d.pick("\xff", letters[:2000]) })
 			d.put("redrive-replay-count", func() string { return d.pick("0", "1", "1000000000") }, d.badNumber)
 			d.put("redrive-replayed-from", func() string { return d.pick("", d.ladder.letters+"/0/0", "__decoy/0/0") }, func() string { return d.pick("\xff", letters[:2000]) })
+			d.put("redrive-parent-id", func() string { return d.pick("id", letters[:maxText]) }, func() string { return d.pick("", "\xff", letters[:maxText+1]) })
 		}},
 		{"lane and letter", 6, func(d *drawer) {
 			d.put("redrive-lane-offset", func() string { return d.pick("0", "42", "9223372036854775807") }, d.badNumber)

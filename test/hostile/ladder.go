@@ -45,6 +45,9 @@ func ladders() []*ladder {
 	return all
 }
 
+// triggers are the topics whose records ask for replays. The forwarder makes them for the dlt-replayer, and never writes them.
+func triggers() []string { return []string{"hostile-a.dlt.replay", "hostile-b.dlt.replay"} }
+
 // decoys are topics that exist, that forged headers name, and that nobody writes. The origin of the second entry is one: what
 // returns goes to its return topic.
 func decoys() []string {

@@ -304,7 +304,7 @@ func (r *run) read(ctx context.Context, c *checker) error {
 			return err
 		}
 	}
-	for _, name := range decoys() {
+	for _, name := range append(decoys(), triggers()...) {
 		known[name] = true
 		ends, err := r.client.EndOffsets(ctx, name)
 		if err != nil {
