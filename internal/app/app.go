@@ -212,12 +212,12 @@ func (a *App) work(ctx context.Context) error {
 	if err := a.check(ctx); err != nil || ctx.Err() != nil {
 		return err
 	}
-	group, ctx := errgroup.WithContext(ctx)
-	// The runner ends with ctx, or with an error, which ends the others.
-	group.Go(func() error { return a.runner.run(ctx, a.forward) })
-	group.Go(func() error { a.inspector.run(ctx); return nil })
+	group, running := errgroup.WithContext(ctx)
+	// The runner ends with the context, or with an error, which ends the others.
+	group.Go(func() error { return a.runner.run(running, a.forward) })
+	group.Go(func() error { a.inspector.run(running); return nil })
 	if a.reloader != nil {
-		group.Go(func() error { a.reloader.run(ctx); return nil })
+		group.Go(func() error { a.reloader.run(running); return nil })
 	}
 	return group.Wait()
 }

@@ -73,7 +73,7 @@ func TestEverySettingOfTheReplayerReachesItsOption(t *testing.T) {
 		t.Errorf("index (-want +got):\n%s", diff)
 	}
 	wantReplay := replay.Options{
-		Owner: "me", Group: "g", Lease: 31 * time.Second, InFlight: 11, Batch: 12, RateLimit: 13, DefaultRate: 14, BulkLimit: 15, ShutdownTimeout: 9 * time.Second,
+		Owner: "me", Group: "g", InstanceID: "i-triggers", SessionTimeout: 40 * time.Second, Lease: 31 * time.Second, InFlight: 11, Batch: 12, RateLimit: 13, DefaultRate: 14, BulkLimit: 15, ShutdownTimeout: 9 * time.Second,
 		Topics: []replay.Topic{{
 			DeadLetters: "orders.dlt", Origin: "orders", ReturnTo: "orders.billing", Trigger: "orders.dlt.replay", Group: "billing",
 			Partitioner: kafka.CRC32, ReplayTo: []string{"repaired"}, ReplyTo: []string{"answers"},

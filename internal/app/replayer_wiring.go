@@ -62,6 +62,7 @@ func replayOptions(o Options, owner string, ledger deadletter.Ledger, registerer
 		Ledger:          ledger,
 		Owner:           owner,
 		Group:           r.Group,
+		SessionTimeout:  time.Duration(r.SessionTimeout),
 		Lease:           time.Duration(r.Lease),
 		InFlight:        r.InFlight,
 		Batch:           r.Batch,
@@ -71,6 +72,10 @@ func replayOptions(o Options, owner string, ledger deadletter.Ledger, registerer
 		ShutdownTimeout: time.Duration(r.ShutdownTimeout),
 		Logger:          o.Logger,
 		Registerer:      registerer,
+	}
+	if r.InstanceID != "" {
+		// The index is a member of the group as well, under the plain one.
+		options.InstanceID = r.InstanceID + "-triggers"
 	}
 	for _, t := range o.Config.Topics {
 		options.Topics = append(options.Topics, replay.Topic{

@@ -174,9 +174,9 @@ func (s *scanner) closing(text string, i int) int {
 // whole masks the run at text[i:end] if it is one thing, and returns how much of the text that was.
 func (s *scanner) whole(text string, i, end int) int {
 	run := text[i:end]
-	mask := ""
+	var mask string
 	switch n := timeAt(run); {
-	case n > 0 && strings.IndexAny(run[n:], `/\@`) < 0:
+	case n > 0 && !strings.ContainsAny(run[n:], `/\@`):
 		return 0 // A date may have slashes.
 	case strings.Contains(run, "://"):
 		for end < len(text) && !endsURL(text[end]) {

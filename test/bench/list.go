@@ -332,7 +332,7 @@ func (b *bench) awaitPlan(ctx context.Context) (string, error) {
 			return "", ctx.Err()
 		}
 	}
-	return "", fmt.Errorf("Postgres has written no plan:\n%s", b.postgresLog.String())
+	return "", fmt.Errorf("no plan is in the log of Postgres:\n%s", b.postgresLog.String())
 }
 
 // planOf finds the plan of a page of letters in the log of Postgres: an entry whose lines, but the first, are indented, and whose

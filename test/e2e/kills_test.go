@@ -10,6 +10,7 @@ import (
 
 // TestTheIndexIsWhatTheTopicsHoldWhateverDies is make chaos TARGET=index, in small.
 func TestTheIndexIsWhatTheTopicsHoldWhateverDies(t *testing.T) {
+	t.Parallel()
 	for _, ledger := range []string{chaos.Postgres, chaos.SQLite} {
 		t.Run(ledger, func(t *testing.T) {
 			skipShort(t)
@@ -25,6 +26,7 @@ func TestTheIndexIsWhatTheTopicsHoldWhateverDies(t *testing.T) {
 
 // TestALetterIsReplayedOnceAndInOrderWhateverDies is make chaos TARGET=replay, in small.
 func TestALetterIsReplayedOnceAndInOrderWhateverDies(t *testing.T) {
+	t.Parallel()
 	for _, ledger := range []string{chaos.Postgres, chaos.SQLite} {
 		t.Run(ledger, func(t *testing.T) {
 			skipShort(t)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"os/exec"
 	"path/filepath"
@@ -80,21 +81,10 @@ func (r *replayer) cli(code int, arguments ...string) result {
 	return got
 }
 
-// letters are the letters that a query selects, in the order in which they died.
-func (r *replayer) letters(query url.Values) []chaos.Letter {
-	r.t.Helper()
-	letters, err := r.find(r.t.Context(), query)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return letters
-}
-
+// find lists the letters that a query selects, in the order in which they died.
 func (r *replayer) find(ctx context.Context, query url.Values) ([]chaos.Letter, error) {
 	all := url.Values{"order": {"oldest"}, "limit": {"1000"}}
-	for name, values := range query {
-		all[name] = values
-	}
+	maps.Copy(all, query)
 	return r.api.Letters(ctx, all)
 }
 

@@ -143,7 +143,8 @@ type Indexer struct {
 	fatalErr error
 
 	// What only the sweeps use.
-	judge judge
+	judge      judge
+	sweepEvery time.Duration // sweepInterval; tests on a real clock are less patient
 }
 
 // topic is a dead-letter topic and what is known of it.
@@ -176,6 +177,8 @@ func New(opts Options) (*Indexer, error) {
 		fatal:   make(chan struct{}),
 		faults:  faults{fetch: map[place]fault{}, reported: map[string]time.Time{}},
 		judge:   judge{passed: map[groupPartition][]passing{}},
+
+		sweepEvery: sweepInterval,
 	}
 	ix.spare.New = func() any { return &batch{} }
 	for _, t := range opts.Topics {
@@ -352,15 +355,6 @@ func (ix *Indexer) commit(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, commitInterval)
 	defer cancel()
 	ix.consumer.CommitOffsetsSync(ctx, offsets, nil)
-}
-
-func (ix *Indexer) fail(err error) {
-	ix.mu.Lock()
-	defer ix.mu.Unlock()
-	if ix.fatalErr == nil {
-		ix.fatalErr = err
-		close(ix.fatal)
-	}
 }
 
 // sleep waits, and reports whether ctx still stands.

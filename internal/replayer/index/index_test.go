@@ -197,7 +197,7 @@ func TestLedgerThatFailsAtAnyCallLosesNothing(t *testing.T) {
 		for _, when := range []string{"before its effect", "after its effect"} {
 			t.Run(call+" "+when, func(t *testing.T) {
 				simulate(t, func(t *testing.T, r *rig) {
-					random := rand.New(rand.NewPCG(3, 4))
+					random, faults := rand.New(rand.NewPCG(3, 4)), rand.New(rand.NewPCG(5, 6))
 					var downUntil time.Time
 					fault := func(_ context.Context, name string) error {
 						r.ledger.mu.Lock()
@@ -205,8 +205,8 @@ func TestLedgerThatFailsAtAnyCallLosesNothing(t *testing.T) {
 						if call != "any" && call != name {
 							return nil
 						}
-						if time.Now().After(downUntil) && random.IntN(4) == 0 {
-							downUntil = time.Now().Add(time.Duration(random.IntN(3000)) * time.Millisecond)
+						if time.Now().After(downUntil) && faults.IntN(4) == 0 {
+							downUntil = time.Now().Add(time.Duration(faults.IntN(3000)) * time.Millisecond)
 						}
 						if time.Now().Before(downUntil) {
 							return errDown

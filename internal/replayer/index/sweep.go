@@ -38,7 +38,7 @@ type sweepState struct {
 // sweeps expires letters whose bytes are gone and judges those that were replayed, until ctx ends. A replica does that for all
 // topics, whether it owns their partitions or not: all of it is harmless twice.
 func (ix *Indexer) sweeps(ctx context.Context) {
-	for wait := settle; ; wait = sweepInterval {
+	for wait := min(settle, ix.sweepEvery); ; wait = ix.sweepEvery {
 		ix.sweep(ctx)
 		if !sleep(ctx, wait) {
 			return

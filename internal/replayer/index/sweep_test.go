@@ -3,6 +3,7 @@ package index
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -107,21 +108,25 @@ func TestLettersOfATopicThatIsGoneExpireLateAndAreShown(t *testing.T) {
 	})
 }
 
-// replayed makes all letters of one partition replayed, with copies that lie in the origin at their own offsets.
-func (r *rig) replayed(partition int32) {
+// judgedPartition is the one whose letters are replayed, by its number in both topics.
+const judgedPartition = 1
+
+// replayed makes all letters of that partition replayed, with copies that lie in the origin at their own offsets.
+func (r *rig) replayed() {
 	r.ledger.change(func(l *deadletter.Letter) {
-		if l.Place.Partition == partition && l.State == deadletter.Dead {
+		if l.Place.Partition == judgedPartition && l.State == deadletter.Dead {
 			l.State, l.StateAt = deadletter.Replayed, time.Now()
-			l.Copy = deadletter.Target{Topic: "orders", Partition: partition, Offset: l.Place.Offset}
+			l.Copy = deadletter.Target{Topic: "orders", Partition: judgedPartition, Offset: l.Place.Offset}
 		}
 	})
 }
 
-func (r *rig) commit(group string, partition int32, offset int64) {
+// commit has the group pass what lies below an offset of the origin.
+func (r *rig) commit(offset int64) {
 	r.t.Helper()
 	offsets := kadm.Offsets{}
-	offsets.AddOffset("orders", partition, offset, -1)
-	if err := r.client.Admin().CommitAllOffsets(r.t.Context(), group, offsets); err != nil {
+	offsets.AddOffset("orders", judgedPartition, offset, -1)
+	if err := r.client.Admin().CommitAllOffsets(r.t.Context(), "shipping", offsets); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -133,12 +138,12 @@ func TestReplayIsASuccessWhenTheGroupHasPassedItAndTheLadderIsOver(t *testing.T)
 		r.produce(400, nil)
 		r.start()
 		r.equal(time.Minute)
-		r.replayed(1)
-		r.commit("shipping", 1, 30)
+		r.replayed()
+		r.commit(30)
 
 		// The ladder counts from when the group passed the copy.
 		time.Sleep(ladder)
-		r.commit("shipping", 1, 60)
+		r.commit(60)
 		if n := r.ledger.inState(deadletter.Succeeded); n != 0 {
 			t.Errorf("%d letters succeeded before the ladder was over", n)
 		}
@@ -161,15 +166,10 @@ func TestReplayIsASuccessWhenTheGroupHasPassedItAndTheLadderIsOver(t *testing.T)
 func TestReplayIsNoSuccessWhileTheIndexIsBehind(t *testing.T) {
 	simulate(t, func(t *testing.T, r *rig) {
 		r.opts.Topics[0].Group, r.opts.Topics[0].Ladder = "shipping", time.Minute
-		r.produce(400, nil)
-		r.start()
-		r.equal(time.Minute)
-		r.replayed(1)
-		r.commit("shipping", 1, 100)
 		hold := make(chan struct{})
-		r.ledger.mu.Lock()
+		var held atomic.Bool
 		r.ledger.before = func(ctx context.Context, call string) error {
-			if call == "index" {
+			if call == "index" && held.Load() {
 				select {
 				case <-hold:
 				case <-ctx.Done():
@@ -177,7 +177,12 @@ func TestReplayIsNoSuccessWhileTheIndexIsBehind(t *testing.T) {
 			}
 			return ctx.Err()
 		}
-		r.ledger.mu.Unlock()
+		r.produce(400, nil)
+		r.start()
+		r.equal(time.Minute)
+		r.replayed()
+		r.commit(100)
+		held.Store(true)
 		// These may be the letters come back.
 		r.produce(400, nil)
 		time.Sleep(30 * time.Minute)
@@ -194,8 +199,8 @@ func TestReplayForAGroupThatNobodyNamedStaysReplayed(t *testing.T) {
 		r.produce(400, nil)
 		r.start()
 		r.equal(time.Minute)
-		r.replayed(1)
-		r.commit("shipping", 1, 100)
+		r.replayed()
+		r.commit(100)
 		time.Sleep(time.Hour)
 		if n := r.ledger.inState(deadletter.Replayed); n != 100 {
 			t.Errorf("%d letters are replayed", n)
@@ -209,7 +214,7 @@ func TestMetricsTellWhatTheLedgerHolds(t *testing.T) {
 		r.produce(400, func(_ int, rec *kgo.Record) { rec.Timestamp = time.UnixMilli(1_700_000_000_000) })
 		_, stop := r.start(func(o *Options) { o.Registerer = registry })
 		r.equal(time.Minute)
-		r.replayed(1)
+		r.replayed()
 		time.Sleep(2 * statsInterval)
 		families, err := registry.Gather()
 		if err != nil {

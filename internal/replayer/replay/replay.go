@@ -83,6 +83,10 @@ type Options struct {
 	Owner string
 	// Group is the consumer group that reads the trigger topics. Empty: they are not read.
 	Group string
+	// InstanceID makes the member that reads the trigger topics a static one (group.instance.id). Empty: a dynamic one.
+	InstanceID string
+	// SessionTimeout is session.timeout.ms of that member. Zero: 45 s.
+	SessionTimeout time.Duration
 	// Lease is how long a claim holds without a renewal. Zero: 30 s.
 	Lease time.Duration
 	// InFlight is the most records of one job that are with the client and not acknowledged. Zero: 256.
@@ -121,6 +125,7 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Owner == "" {
 		o.Owner = idempotency.NewOwner()
 	}
+	setDefault(&o.SessionTimeout, 45*time.Second)
 	setDefault(&o.Lease, 30*time.Second)
 	setDefault(&o.InFlight, 256)
 	setDefault(&o.Batch, 500)

@@ -55,9 +55,15 @@ func (r *Replayer) takeTriggers(ctx, work context.Context) {
 		r.log.ErrorContext(ctx, "the trigger topics can not be read", "err", err)
 		return
 	}
+	if r.opts.InstanceID != "" {
+		base = append(base, kgo.InstanceID(r.opts.InstanceID))
+	}
 	consumer, err := kgo.NewClient(append(
 		base,
 		kgo.ConsumerGroup(r.opts.Group),
+		// A member that died holds up every rebalance of its group for this long.
+		kgo.SessionTimeout(r.opts.SessionTimeout),
+		kgo.HeartbeatInterval(min(3*time.Second, r.opts.SessionTimeout/4)),
 		kgo.ConsumeTopics(slices.Collect(maps.Keys(r.triggers))...),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		// A record that is read again is taken once: where no commit is, the start is safe.

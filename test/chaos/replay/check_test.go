@@ -34,8 +34,12 @@ func good(t *testing.T) *history {
 	return h
 }
 
-// again adds a second copy of a letter at the end of its partition.
-func (h *history) again(id int, time int64) {
+// doubled is the letter that again makes a second copy of.
+const doubled = 40
+
+// again adds a second copy of a letter at the end of its partition, ten seconds after kill.
+func (h *history) again() {
+	const id, time = doubled, kill + 10_000
 	first := h.copies[slices.IndexFunc(h.copies, func(c copied) bool { return c.id == id })]
 	end := int64(0)
 	for _, c := range h.copies {
@@ -85,29 +89,29 @@ func TestEachFaultIsFound(t *testing.T) {
 				h.rows[id] = r
 			}
 		}, findings{replayed: 60, inversions: 1, most: 1}},
-		{"two copies and no reason", func(h *history) { h.again(40, kill+10_000) }, findings{replayed: 60, twice: 1, unexplained: 1, most: 2}},
+		{"two copies and no reason", func(h *history) { h.again() }, findings{replayed: 60, twice: 1, unexplained: 1, most: 2}},
 		{"two copies, and a death long before the first", func(h *history) {
-			h.again(40, kill+10_000)
+			h.again()
 			h.events = append(h.events, event(stage.ReplicaKilled, start, start+10))
 		}, findings{replayed: 60, twice: 1, unexplained: 1, most: 2}},
 		{"two copies, and a death after the first could be seen", func(h *history) {
-			h.again(40, kill+10_000)
+			h.again()
 			h.events = append(h.events, event(stage.ReplicaKilled, start+45_000, start+46_000))
 		}, findings{replayed: 60, twice: 1, unexplained: 1, most: 2}},
 		{"two copies, the first of them appended after a death", func(h *history) {
-			h.again(40, kill+10_000)
+			h.again()
 			h.events = append(h.events, event(stage.ReplicaKilled, start+39_500, start+41_000))
 		}, findings{replayed: 60, twice: 1, most: 2}},
 		{"two copies, a death between them, and a broker that was down", func(h *history) {
-			h.again(40, kill+10_000)
+			h.again()
 			h.events = append(h.events, event(stage.ReplicaKilled, start+45_000, start+46_000), event(stage.BrokerKilled, start+44_000, start+55_000))
 		}, findings{replayed: 60, twice: 1, most: 2}},
 		{"two copies, and nothing but a broker that was down", func(h *history) {
-			h.again(40, kill+10_000)
+			h.again()
 			h.events = append(h.events, event(stage.BrokerKilled, start+44_000, start+55_000))
 		}, findings{replayed: 60, twice: 1, unexplained: 1, most: 2}},
 		{"two copies, the second sent when a replica went on", func(h *history) {
-			h.again(40, kill+10_000)
+			h.again()
 			h.events = append(h.events, event(stage.ReplicaFrozen, start+39_000, kill+9_000))
 		}, findings{replayed: 60, twice: 1, most: 2}},
 	} {

@@ -94,9 +94,9 @@ func (w *workload) record(id int) *kgo.Record {
 	rec := &kgo.Record{Topic: topic.Letters(), Key: fmt.Appendf(nil, "key-%06d", w.key(id))}
 	home := partitioner.Partition(rec, int(topic.Partitions))
 	rec.Partition = r.Int32N(topic.LetterPartitions)
-	switch n := r.IntN(20); {
-	case n == 0:
-	case n == 1:
+	switch r.IntN(20) {
+	case 0:
+	case 1:
 		rec.Value = []byte{}
 	default:
 		rec.Value = randomBytes(r, 1+r.IntN(200))

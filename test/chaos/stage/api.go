@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"time"
@@ -308,9 +309,7 @@ func (a *API) ask(ctx context.Context, method, address string, header http.Heade
 		cancel()
 		return nil, err
 	}
-	for name, values := range header {
-		request.Header[name] = values
-	}
+	maps.Copy(request.Header, header)
 	if content != nil {
 		request.Header.Set("Content-Type", "application/json")
 	}

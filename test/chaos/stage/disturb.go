@@ -87,10 +87,11 @@ func (s *Stage) Disturb(ctx context.Context, plan Plan) error {
 		defer close(ended)
 		return replicas.Wait()
 	})
-	spread := func(n int, do func() error) {
+	// Those of the two kinds fall on different kills, mostly.
+	spread := func(n, part int, do func() error) {
 		all.Go(func() error {
 			for i := range n {
-				if err := s.awaitKills(ctx, ended, (2*i+1)*plan.Kills/(2*n)); err != nil {
+				if err := s.awaitKills(ctx, ended, (part*i+1)*plan.Kills/(part*n)); err != nil {
 					return err
 				}
 				if err := do(); err != nil {
@@ -101,12 +102,12 @@ func (s *Stage) Disturb(ctx context.Context, plan Plan) error {
 		})
 	}
 	if plan.Brokers > 0 {
-		spread(plan.Brokers, func() error {
+		spread(plan.Brokers, 2, func() error {
 			return s.bounceBroker(ctx, 1+int(between(0, time.Duration(s.Brokers))), between(500*time.Millisecond, 4*time.Second))
 		})
 	}
 	if plan.Databases > 0 && s.Postgres != nil {
-		spread(plan.Databases, func() error { return s.bounceDatabase(ctx, between(200*time.Millisecond, 3*time.Second)) })
+		spread(plan.Databases, 3, func() error { return s.bounceDatabase(ctx, between(200*time.Millisecond, 3*time.Second)) })
 	}
 	return all.Wait()
 }

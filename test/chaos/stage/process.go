@@ -101,8 +101,7 @@ func (p *Process) AwaitSuicide(limit time.Duration, giveUp <-chan struct{}) (boo
 	select {
 	case err := <-p.done:
 		p.done <- err
-		var exit *exec.ExitError
-		if errors.As(err, &exit) {
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 			if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() && status.Signal() == syscall.SIGKILL {
 				return true, nil
 			}

@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -133,7 +134,7 @@ func New(ctx context.Context, options Options) (_ *Stage, err error) {
 		}
 		// The origin stamps what comes in, which tells what was there first.
 		settings := map[string]string{"message.timestamp.type": "LogAppendTime"}
-		for topic, partitions := range map[string]int32{t.Origin: t.Partitions, t.Letters(): letters, t.Trigger(): 1} {
+		for topic, partitions := range map[string]int32{t.Origin: t.Partitions, t.Letters(): letters, t.Trigger(): t.Partitions} {
 			if err := s.Client.CreateTopic(ctx, topic, partitions, settings); err != nil {
 				return nil, err
 			}
@@ -167,7 +168,7 @@ func (s *Stage) addReplicas() error {
 			s.release = append(s.release, release)
 			*address = fmt.Sprintf("127.0.0.1:%d", port)
 		}
-		r.Env = append(env, "REDRIVE_REPLAYER_API_ADDRESS="+r.API, "REDRIVE_REPLAYER_ADMIN_ADDRESS="+r.Admin)
+		r.Env = slices.Concat(env, []string{"REDRIVE_REPLAYER_API_ADDRESS=" + r.API, "REDRIVE_REPLAYER_ADMIN_ADDRESS=" + r.Admin})
 		s.Replicas = append(s.Replicas, r)
 		addresses = append(addresses, r.API)
 	}
@@ -258,7 +259,7 @@ func (s *Stage) Await(ctx context.Context, limit time.Duration, what string, con
 	var died error
 	err := testkit.Await(ctx, func(ctx context.Context) error {
 		if died = s.Alive(); died != nil {
-			return nil
+			return nil //nolint:nilerr // There is nothing to wait for any more.
 		}
 		return cond(ctx)
 	})
