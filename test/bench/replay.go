@@ -116,8 +116,9 @@ func (b *bench) replayOnce(ctx context.Context, l *letters, url string, t *repla
 		return c.failure(err)
 	}
 	defer api.Close()
+	unlimited := float64(stage.Unlimited)
 	job, err := api.CreateJob(ctx, "", stage.Replay{
-		Filter: stage.Filter{Topic: []string{l.topic()}}, Reason: "benchmark", Rate: new(float64), Expect: l.records,
+		Filter: stage.Filter{Topic: []string{l.topic()}}, Reason: "benchmark", Rate: &unlimited, Expect: l.records, All: true,
 	})
 	if err != nil {
 		return c.failure(err)

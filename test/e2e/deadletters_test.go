@@ -193,7 +193,13 @@ func TestALedgerThatIsAwayLosesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	late := s.bury("late", 0, 30)
-	r.awaitIssue("ledger-down", "")
+	testkit.WaitFor(t, patience, "a ledger that is known to be down", func(ctx context.Context) error {
+		ready, err := r.ready(ctx)
+		if err == nil && (ready.OK || len(ready.Issues) == 0 || ready.Issues[0].Issue != "ledger-down") {
+			err = fmt.Errorf("readyz: %+v", ready)
+		}
+		return err
+	})
 	_, err := r.api.Letters(t.Context(), nil)
 	r.refusal("ledger_unavailable", err)
 	if err := p.Start(t.Context()); err != nil {
@@ -222,6 +228,7 @@ func TestARecreatedTopicIsAnotherOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.awaitMissing(s.deadLetters())
+	s.client = s.kafka.Client(t) // The old one knows the old topic.
 	s.client.CreateTopic(s.deadLetters(), s.partitions, nil)
 	s.bury("new", 10, 3)
 	young := r.awaitLetters(3, url.Values{"state": {"dead"}, "key": {"new"}})
@@ -392,10 +399,11 @@ func TestAReplayIsOfWhatWasSeen(t *testing.T) {
 	r := s.replay(s.sqlite())
 	values := s.bury("seen", 0, 20)
 	r.awaitLetters(20, state("dead"))
-	replay := chaos.Replay{Filter: chaos.Filter{State: []string{"dead"}}, Reason: "seen", Rate: new(float64), Expect: 19}
+	replay := chaos.Replay{Filter: chaos.Filter{State: []string{"dead"}}, Reason: "seen", Rate: new(float64), Expect: 19, All: true}
+	*replay.Rate = 10
 	_, err := r.api.CreateJob(t.Context(), "one", replay)
 	r.refusal("count_changed", err)
-	replay.Expect, *replay.Rate = 20, 10
+	replay.Expect = 20
 	job := r.job("one", replay)
 	s.bury("unseen", 20, 5)
 	r.awaitLetters(25, nil)

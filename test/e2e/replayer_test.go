@@ -118,6 +118,7 @@ func (r *replayer) job(request string, replay chaos.Replay) chaos.Job {
 	if replay.Reason == "" {
 		replay.Reason = "a story"
 	}
+	replay.All = true
 	job, err := r.api.CreateJob(r.t.Context(), request, replay)
 	if err != nil {
 		r.t.Fatal(err)

@@ -21,6 +21,8 @@ type writer struct {
 	stage   *stage.Stage
 	random  *rand.Rand
 	plain   *kgo.Client
+	// transactional is nil before the first transaction, and after one that has failed.
+	transactional *kgo.Client
 
 	committed, aborted int
 
@@ -45,7 +47,12 @@ func writerOpts(s *stage.Stage) []kgo.Opt {
 	}
 }
 
-func (w *writer) close() { w.plain.Close() }
+func (w *writer) close() {
+	w.plain.Close()
+	if w.transactional != nil {
+		w.transactional.Close()
+	}
+}
 
 // write writes all letters, each share of them when its kill is next, until over is closed.
 func (w *writer) write(ctx context.Context, over <-chan struct{}) error {
@@ -115,31 +122,18 @@ func (w *writer) flush(ctx context.Context) error {
 // transaction writes a chunk in a transaction. Where a broker dies in the middle of it nobody needs to know how it ends: what a reader
 // sees as committed is what counts. The next one, under the same id, makes sure that it ends.
 func (w *writer) transaction(ctx context.Context, abort bool) error {
-	client, err := kgo.NewClient(append(writerOpts(w.stage), kgo.TransactionalID("chaos-letters"), kgo.TransactionTimeout(time.Minute))...)
-	if err != nil {
-		return fmt.Errorf("make a client for transactions: %w", err)
-	}
-	defer client.Close()
 	for {
-		if err = client.BeginTransaction(); err == nil {
-			for range chunk {
-				client.Produce(ctx, w.letter(), nil)
-			}
-			if err = client.Flush(ctx); err == nil {
-				err = client.EndTransaction(ctx, kgo.TransactionEndTry(!abort))
-			}
-		}
+		err := w.tryTransaction(ctx, abort)
 		if err == nil {
 			break
 		}
-		w.options.Say("a transaction of letters: %v", err)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		_ = client.EndTransaction(ctx, kgo.TryAbort)
-		client.Close()
-		if client, err = kgo.NewClient(append(writerOpts(w.stage), kgo.TransactionalID("chaos-letters"), kgo.TransactionTimeout(time.Minute))...); err != nil {
-			return fmt.Errorf("make a client for transactions: %w", err)
+		w.options.Say("a transaction of letters: %v", err)
+		if w.transactional != nil {
+			w.transactional.Close()
+			w.transactional = nil
 		}
 	}
 	if abort {
@@ -148,6 +142,26 @@ func (w *writer) transaction(ctx context.Context, abort bool) error {
 		w.committed += chunk
 	}
 	return nil
+}
+
+func (w *writer) tryTransaction(ctx context.Context, abort bool) error {
+	if w.transactional == nil {
+		client, err := kgo.NewClient(append(writerOpts(w.stage), kgo.TransactionalID("chaos-letters"), kgo.TransactionTimeout(time.Minute))...)
+		if err != nil {
+			return fmt.Errorf("make a client for transactions: %w", err)
+		}
+		w.transactional = client
+	}
+	if err := w.transactional.BeginTransaction(); err != nil {
+		return err
+	}
+	for range chunk {
+		w.transactional.Produce(ctx, w.letter(), nil)
+	}
+	if err := w.transactional.Flush(ctx); err != nil {
+		return err
+	}
+	return w.transactional.EndTransaction(ctx, kgo.TransactionEndTry(!abort))
 }
 
 // letter makes the next dead letter.

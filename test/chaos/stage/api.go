@@ -106,6 +106,9 @@ type Progress struct {
 	Lost      int64  `json:"lost"`
 }
 
+// Unlimited is a rate that nothing reaches.
+const Unlimited = 1e9
+
 // Replay asks for a job.
 type Replay struct {
 	Filter Filter   `json:"filter"`
@@ -115,6 +118,8 @@ type Replay struct {
 	// OutOfOrder replays letters although older ones of their key stay dead.
 	OutOfOrder bool `json:"outOfOrder,omitempty"`
 	Force      bool `json:"force,omitempty"`
+	// All confirms that a filter which leaves nothing out is meant.
+	All bool `json:"all,omitempty"`
 }
 
 // Filter selects letters.
