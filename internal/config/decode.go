@@ -15,6 +15,8 @@ import (
 	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
+
+	"github.com/kafka-redrive/redrive/internal/spelling"
 )
 
 const (
@@ -578,7 +580,7 @@ func unknownKeyHint(name string, known []field) string {
 	for i, fd := range known {
 		names[i] = fd.name
 	}
-	if near := nearest(name, names); near != "" {
+	if near := spelling.Nearest(name, names); near != "" {
 		return "did you mean " + near + "?"
 	}
 	for _, k := range allKeys() {
@@ -591,7 +593,7 @@ func unknownKeyHint(name string, known []field) string {
 
 // enumHint names the nearest value of an enumeration.
 func enumHint(fd field, text string) string {
-	if near := nearest(text, fd.enum); near != "" {
+	if near := spelling.Nearest(text, fd.enum); near != "" {
 		return "did you mean " + near + "?"
 	}
 	return ""

@@ -27,6 +27,8 @@ import (
 	"github.com/knadh/koanf/providers/confmap"
 	"github.com/knadh/koanf/providers/env/v2"
 	"github.com/knadh/koanf/v2"
+
+	"github.com/kafka-redrive/redrive/internal/spelling"
 )
 
 // The environment variables by which the commands of dlt-replayer find the API.
@@ -188,7 +190,7 @@ func (l *layers) envValue(name, text string) (string, any) {
 	}
 	slices.Sort(names) // The nearest of two equally near must not depend on the order of a map.
 	p := Problem{File: inEnvironment, Path: name, Message: "unknown variable"}
-	if near := nearest(name, names); near != "" {
+	if near := spelling.Nearest(name, names); near != "" {
 		p.Hint = "did you mean " + near + "?"
 	}
 	if name == envPrefix+"TOPICS" || strings.HasPrefix(name, envPrefix+"TOPICS_") {
@@ -225,7 +227,7 @@ func (l *layers) flagValues(flags map[string]string) map[string]any {
 		leaf, ok := keys[name]
 		if !ok {
 			p := Problem{File: inFlags, Path: name, Message: "unknown key"}
-			if near := nearest(name, slices.Sorted(maps.Keys(keys))); near != "" {
+			if near := spelling.Nearest(name, slices.Sorted(maps.Keys(keys))); near != "" {
 				p.Hint = "did you mean " + near + "?"
 			}
 			l.problems = append(l.problems, p)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/kafka-redrive/redrive/internal/spelling"
 )
 
 // Inbox is the name of the topic that consumers hand failed records to.
@@ -53,7 +55,7 @@ func (t Topic) checkTemplate(template string, more ...string) complaint {
 			return complaint{"{group} stands in the name, but no group is set", "set group to the consumer group whose failures these are, or leave {group} out"}
 		case !slices.Contains(known, name):
 			hint := here
-			if near := nearest(name, known); near != "" {
+			if near := spelling.Nearest(name, known); near != "" {
 				hint = "did you mean {" + near + "}?"
 			}
 			return complaint{fmt.Sprintf("unknown placeholder {%s}", name), hint}

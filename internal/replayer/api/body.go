@@ -10,6 +10,8 @@ import (
 	"reflect"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/kafka-redrive/redrive/internal/spelling"
 )
 
 // maxReason is how long the reason of an operator can be.
@@ -50,7 +52,7 @@ func badBody(err error, into any) *problem {
 	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
 		name = strings.Trim(name, `"`)
 		p := newProblem(codeUnknownField, "there is no field %q", name)
-		p.parameter, p.nearest = name, nearest(name, fieldNames(reflect.TypeOf(into), map[reflect.Type]bool{}))
+		p.parameter, p.nearest = name, spelling.Nearest(name, fieldNames(reflect.TypeOf(into), map[reflect.Type]bool{}))
 		return p
 	}
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && wrong.Field != "" {

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/kafka-redrive/redrive/internal/spelling"
 )
 
 // handler does what all operations have in common, in this order: headers, host, caller, route, role, origin, parameters,
@@ -206,7 +208,7 @@ func (h *handler) noRoute(w http.ResponseWriter, r *http.Request) {
 		paths = append(paths, address)
 	}
 	slices.Sort(paths) // A map has no order, and the answer shall be the same each time.
-	p.nearest = nearest(r.URL.Path, paths)
+	p.nearest = spelling.Nearest(r.URL.Path, paths)
 	p.write(w)
 }
 
@@ -219,7 +221,7 @@ func checkQuery(u *url.URL, names []string) *problem {
 	for name, values := range query {
 		if !slices.Contains(names, name) {
 			p := newProblem(codeUnknownParameter, "there is no query parameter %q here", strings.ToValidUTF8(name, "\uFFFD"))
-			p.parameter, p.nearest = strings.ToValidUTF8(name, "\uFFFD"), nearest(name, names)
+			p.parameter, p.nearest = strings.ToValidUTF8(name, "\uFFFD"), spelling.Nearest(name, names)
 			return p
 		}
 		for _, v := range values {

@@ -18,6 +18,7 @@ import (
 	"github.com/kafka-redrive/redrive/internal/kafka"
 	"github.com/kafka-redrive/redrive/internal/replayer/fetch"
 	"github.com/kafka-redrive/redrive/internal/replayer/replay"
+	"github.com/kafka-redrive/redrive/internal/spelling"
 )
 
 // The codes of problems. They outlive releases: scripts hold them. Those of a refused replay are of package replay.
@@ -155,7 +156,7 @@ func badParameter(name, format string, args ...any) *problem {
 // notOneOf is about a value that is none of a closed list.
 func notOneOf(name, value string, allowed []string) *problem {
 	p := badParameter(name, "%s must be one of %s", name, strings.Join(allowed, ", "))
-	p.nearest, p.allowed = nearest(value, allowed), allowed
+	p.nearest, p.allowed = spelling.Nearest(value, allowed), allowed
 	return p
 }
 

@@ -1,11 +1,13 @@
-package config
+// Package spelling answers which of several names a user may have meant by one that is not among them. Its only function is
+// pure and safe for concurrent use.
+package spelling
 
 import "strings"
 
-// nearest returns the candidate most like the name a user wrote, or "" if none is alike.
+// Nearest returns the candidate most like the name a user wrote, or "" if none is alike.
 // Case, and the separators of other spellings (client_id, client-id), do not count.
-func nearest(name string, candidates []string) string {
-	const longest = 64 // No key is near this long; a longer name needs no search.
+func Nearest(name string, candidates []string) string {
+	const longest = 64 // No name of ours is near this long; a longer one needs no search.
 	if len(name) > longest {
 		return ""
 	}
