@@ -125,6 +125,37 @@ func (c *Client) EndOffsets(ctx context.Context, topic string) (map[int32]int64,
 	return listed(c.admin.ListEndOffsets(ctx, topic))
 }
 
+// DeleteRecords removes what stands below an offset, by partition, as retention does.
+func (c *Client) DeleteRecords(ctx context.Context, topic string, below map[int32]int64) error {
+	offsets := kadm.Offsets{}
+	for partition, offset := range below {
+		offsets.AddOffset(topic, partition, offset, -1)
+	}
+	answers, err := c.admin.DeleteRecords(ctx, offsets)
+	if err == nil {
+		err = answers.Error()
+	}
+	if err != nil {
+		return fmt.Errorf("delete the records of %s: %w", topic, err)
+	}
+	return nil
+}
+
+// InSync is nil if all replicas of the topics are in sync; without any, of all topics. Another broker may go then.
+func (c *Client) InSync(ctx context.Context, topics ...string) error {
+	details, err := c.admin.ListTopicsWithInternal(ctx, topics...)
+	if err != nil {
+		return err
+	}
+	var behind error
+	details.EachPartition(func(p kadm.PartitionDetail) {
+		if p.Err != nil || len(p.ISR) < len(p.Replicas) {
+			behind = fmt.Errorf("%s/%d: in sync %v of %v", p.Topic, p.Partition, p.ISR, p.Replicas)
+		}
+	})
+	return behind
+}
+
 // listed returns the offsets of the one topic that was asked for.
 func listed(offsets kadm.ListedOffsets, err error) (map[int32]int64, error) {
 	if err == nil {
@@ -293,6 +324,14 @@ func (c *TestClient) EndOffsets(topic string) map[int32]int64 {
 	ends, err := c.Client.EndOffsets(ctx, topic)
 	c.check(err)
 	return ends
+}
+
+// DeleteRecords is [Client.DeleteRecords].
+func (c *TestClient) DeleteRecords(topic string, below map[int32]int64) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), clientLimit)
+	defer cancel()
+	c.check(c.Client.DeleteRecords(ctx, topic, below))
 }
 
 // CommittedOffsets is [Client.CommittedOffsets].
