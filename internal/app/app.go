@@ -128,13 +128,7 @@ func New(ctx context.Context, opts Options) (_ *App, err error) {
 		return nil, &ConfigError{err}
 	}
 	a.undo.push("kafka client", func() error { a.client.Close(); return nil })
-	probes := &probes{state: &a.state, notices: &a.notices, ping: func(ctx context.Context) error {
-		// Twice, since a connection that had died unnoticed fails the first.
-		if ping(ctx, a.client) == nil {
-			return nil
-		}
-		return ping(ctx, a.client)
-	}}
+	probes := &probes{state: &a.state, notices: &a.notices, ping: pinger(a.client)}
 	a.registry.MustRegister(&issueCollector{probes})
 	a.watch()
 	a.admin, err = listen(ctx, opts.Config.Forwarder.Admin.Address, adminHandler(probes, a.registry, opts.Config.Forwarder.Admin.Pprof))

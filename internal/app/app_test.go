@@ -23,6 +23,7 @@ import (
 	"github.com/kafka-redrive/redrive/internal/config"
 	"github.com/kafka-redrive/redrive/internal/kafka"
 	"github.com/kafka-redrive/redrive/internal/testkit"
+	"github.com/kafka-redrive/redrive/internal/wait"
 )
 
 // options are those of a file with one origin and one tier.
@@ -460,7 +461,7 @@ func TestAStopDuringAReloadIsGraceful(t *testing.T) {
 		awaitReady(t, a)
 		write("  - {origin: orders, tiers: [2m]}")
 		hangup <- struct{}{}
-		sleep(t.Context(), after)
+		wait.For(t.Context(), after)
 		began := time.Now()
 		if err := stop(); err != nil {
 			t.Errorf("after %v: stop: %v", after, err)

@@ -9,6 +9,7 @@ import (
 	"github.com/kafka-redrive/redrive/internal/config"
 	"github.com/kafka-redrive/redrive/internal/issue"
 	"github.com/kafka-redrive/redrive/internal/kafka"
+	"github.com/kafka-redrive/redrive/internal/wait"
 )
 
 const (
@@ -75,7 +76,7 @@ func (i *inspector) adopt(ctx context.Context, cfg *config.Config, plan *kafka.P
 // run looks at the topics every minute until ctx ends.
 func (i *inspector) run(ctx context.Context) {
 	silent := false // The brokers would not speak the last time.
-	for sleep(ctx, inspectInterval) {
+	for wait.For(ctx, inspectInterval) {
 		err := i.inspect(ctx)
 		switch {
 		case ctx.Err() != nil:

@@ -10,7 +10,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/kafka-redrive/redrive/internal/forwarder"
 	"github.com/kafka-redrive/redrive/internal/issue"
 	"github.com/kafka-redrive/redrive/internal/kafka"
 )
@@ -33,8 +32,8 @@ func newFinding(code issue.Code, detail string) finding {
 	return finding{Code: code, Severity: entry.Severity, Partition: -1, Detail: oneLine(detail), Means: entry.Means, Remedy: entry.Remedy}
 }
 
-// ofTrouble is what the forwarder has met.
-func ofTrouble(t forwarder.Trouble) finding {
+// ofTrouble is what a part of the process has met.
+func ofTrouble(t issue.Trouble) finding {
 	f := newFinding(t.Issue, t.Detail)
 	f.Topic, f.Partition = t.Topic, t.Partition
 	return f

@@ -35,7 +35,7 @@ func expectIssues(t *testing.T, p *probes, series ...string) {
 }
 
 func TestTheIssueGaugeIsThereWhileTheIssueIs(t *testing.T) {
-	f := &fakeEngine{status: forwarder.Status{Running: true, Troubles: []forwarder.Trouble{
+	f := &fakeEngine{status: forwarder.Status{Running: true, Troubles: []issue.Trouble{
 		{Issue: issue.PartitionFrozen, Topic: "orders.retry.1m", Partition: 0},
 		{Issue: issue.PartitionFrozen, Topic: "orders.retry.1m", Partition: 1},
 		{Issue: issue.MinISR, Topic: "orders", Partition: 1},

@@ -19,6 +19,7 @@ import (
 	"github.com/kafka-redrive/redrive/internal/deadletter/postgres"
 	"github.com/kafka-redrive/redrive/internal/deadletter/sqlite"
 	"github.com/kafka-redrive/redrive/internal/issue"
+	"github.com/kafka-redrive/redrive/internal/wait"
 )
 
 const (
@@ -173,7 +174,7 @@ func (l *ledger) finding() (finding, bool) {
 // watch asks the ledger every few seconds whether it answers, until ctx ends.
 func (l *ledger) watch(ctx context.Context, log *slog.Logger) {
 	silent := false
-	for sleep(ctx, ledgerInterval) {
+	for wait.For(ctx, ledgerInterval) {
 		err := l.pinged(ctx)
 		if ctx.Err() != nil {
 			return
@@ -303,7 +304,7 @@ func (at ledgerAt) await(ctx context.Context, l *ledger) error {
 			talked = time.Now()
 			at.log.WarnContext(ctx, "the ledger can not be opened, waiting", "ledger", at.name(), "err", err)
 		}
-		if !sleep(ctx, retryInterval) {
+		if !wait.For(ctx, retryInterval) {
 			return nil
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"github.com/kafka-redrive/redrive/internal/forwarder"
 	"github.com/kafka-redrive/redrive/internal/issue"
 	"github.com/kafka-redrive/redrive/internal/kafka"
@@ -243,4 +245,15 @@ func (p *probes) status(ctx context.Context, f engine) (forwarder.Status, bool) 
 	case <-ctx.Done():
 	}
 	return forwarder.Status{}, false
+}
+
+// pinger asks by client whether any broker answers. It asks twice, since a connection
+// that had died unnoticed fails the first.
+func pinger(client *kgo.Client) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if ping(ctx, client) == nil {
+			return nil
+		}
+		return ping(ctx, client)
+	}
 }

@@ -102,7 +102,7 @@ func troubled() *fakeEngine {
 				InFlightAge: 1500 * time.Millisecond, NextDue: time.Date(2026, 1, 5, 4, 0, 0, 0, time.FixedZone("", 3600)),
 			},
 		},
-		Troubles: []forwarder.Trouble{
+		Troubles: []issue.Trouble{
 			{Issue: issue.Paused, Topic: "orders.retry", Partition: -1, Detail: "paused by the file"},
 			{Issue: issue.GroupUnstable, Partition: -1, Detail: "refused"},
 			{Issue: issue.PartitionFrozen, Topic: "orders.retry.10s", Partition: 0, Detail: "write to orders:\nmissing\n"},

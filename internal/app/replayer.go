@@ -18,6 +18,7 @@ import (
 	"github.com/kafka-redrive/redrive/internal/replayer/api"
 	"github.com/kafka-redrive/redrive/internal/replayer/index"
 	"github.com/kafka-redrive/redrive/internal/replayer/replay"
+	"github.com/kafka-redrive/redrive/internal/wait"
 )
 
 // Replayer is a dlt-replayer process. Make one with NewReplayer, run it once.
@@ -78,13 +79,7 @@ func NewReplayer(ctx context.Context, opts Options) (_ *Replayer, err error) {
 	}
 	probes := &replayerProbes{
 		state: &r.state, notices: &r.notices, ledger: r.ledger, index: r.indexer.Status, replay: r.replays.Status,
-		ping: func(ctx context.Context) error {
-			// Twice, since a connection that had died unnoticed fails the first.
-			if ping(ctx, r.client) == nil {
-				return nil
-			}
-			return ping(ctx, r.client)
-		},
+		ping: pinger(r.client),
 	}
 	r.registry.MustRegister(&issueCollector{probes})
 	r.watch()
@@ -252,7 +247,7 @@ func (r *Replayer) awaitTopics(ctx context.Context) bool {
 			return true
 		}
 		waiting(err)
-		if !sleep(ctx, retryInterval) {
+		if !wait.For(ctx, retryInterval) {
 			return false
 		}
 	}

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"slices"
 
 	"github.com/kafka-redrive/redrive/internal/issue"
 	"github.com/kafka-redrive/redrive/internal/kafka"
@@ -71,19 +72,10 @@ func (p *replayerProbes) look(ctx context.Context) ([]finding, index.Status) {
 	all = append(all, p.notices.findings()...)
 	// Both keep what they know of themselves, and do not wait for anybody.
 	indexed, replayed := p.index(), p.replay()
-	for _, t := range indexed.Troubles {
-		all = append(all, troubleAt(t.Issue, t.Topic, t.Partition, t.Detail))
-	}
-	for _, t := range replayed.Troubles {
-		all = append(all, troubleAt(t.Issue, t.Topic, t.Partition, t.Detail))
+	for _, t := range slices.Concat(indexed.Troubles, replayed.Troubles) {
+		all = append(all, ofTrouble(t))
 	}
 	return sorted(withoutRepeats(all)), indexed
-}
-
-func troubleAt(code issue.Code, topic string, partition int32, detail string) finding {
-	f := newFinding(code, detail)
-	f.Topic, f.Partition = topic, partition
-	return f
 }
 
 // withoutRepeats leaves out what the parts tell a second time: each of them notices a

@@ -144,7 +144,7 @@ func TestAReplayerIsReadyWhileItsLedgerAnswers(t *testing.T) {
 	p := &replayerProbes{
 		state: state, notices: &notices{}, ledger: l,
 		index: func() index.Status {
-			return index.Status{Running: true, Assigned: 3, Behind: 4, Troubles: []index.Trouble{{Issue: issue.LedgerDown, Partition: -1, Detail: "again"}, {Issue: issue.IndexBehind, Topic: "orders.dlt", Partition: 1, Detail: "4 records"}}}
+			return index.Status{Running: true, Assigned: 3, Behind: 4, Troubles: []issue.Trouble{{Issue: issue.LedgerDown, Partition: -1, Detail: "again"}, {Issue: issue.IndexBehind, Topic: "orders.dlt", Partition: 1, Detail: "4 records"}}}
 		},
 		replay: func() replay.Status { return replay.Status{} },
 		ping:   func(context.Context) error { return broken },

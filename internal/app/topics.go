@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/kafka-redrive/redrive/internal/kafka"
+	"github.com/kafka-redrive/redrive/internal/wait"
 )
 
 const (
@@ -95,7 +96,7 @@ func awaitBroker(ctx context.Context, client *kgo.Client, failed func(error)) er
 		}
 		last = err
 		failed(err)
-		if !sleep(ctx, retryInterval) {
+		if !wait.For(ctx, retryInterval) {
 			return last
 		}
 	}
@@ -151,17 +152,6 @@ func shellWord(s string) string {
 		return s
 	}
 	return strconv.Quote(s)
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }
 
 // RefusedError is a start that was refused, because the topics as they are would
@@ -223,7 +213,7 @@ func (a *App) check(ctx context.Context) error {
 			return refused
 		}
 		waiting(err)
-		if !sleep(ctx, retryInterval) {
+		if !wait.For(ctx, retryInterval) {
 			return nil
 		}
 	}

@@ -4,23 +4,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/kafka-redrive/redrive/internal/envelope"
 	"github.com/kafka-redrive/redrive/internal/issue"
 	"github.com/kafka-redrive/redrive/internal/tiers"
 )
-
-// deleteRecords removes what is below an offset, as retention does.
-func (r *rig) deleteRecords(topic string, partition int32, below int64) {
-	r.t.Helper()
-	offsets := kadm.Offsets{}
-	offsets.Add(kadm.Offset{Topic: topic, Partition: partition, At: below})
-	if _, err := r.client.Admin().DeleteRecords(r.t.Context(), offsets); err != nil {
-		r.t.Fatal(err)
-	}
-}
 
 func (r *rig) deleteTopic(topic string) {
 	r.t.Helper()
@@ -36,8 +25,8 @@ func TestADecisionIsTakenWithoutARestart(t *testing.T) {
 		for p := range partitions {
 			r.produceTo(int32(p), 10)
 		}
-		r.deleteRecords("orders.retry.10s", 0, 3)
-		r.deleteRecords("orders.retry.10s", 1, 3)
+		r.client.DeleteRecords("orders.retry.10s", map[int32]int64{0: 3})
+		r.client.DeleteRecords("orders.retry.10s", map[int32]int64{1: 3})
 		f, _ := r.start()
 		r.await(time.Minute, "orders", 20)
 		time.Sleep(time.Minute)
@@ -88,7 +77,7 @@ func TestALossToRetentionIsCountedAndTheRestComesBack(t *testing.T) {
 		if s := topicStatus(f, "orders.retry.10m"); s.Paused != 1 || s.HeldRecords > n/2 {
 			t.Fatalf("the partition is not paused early: %+v", s)
 		}
-		r.deleteRecords("orders.retry.10m", partition, n-100)
+		r.client.DeleteRecords("orders.retry.10m", map[int32]int64{partition: n - 100})
 		time.Sleep(12 * time.Minute)
 		wantIssue(t, f, issue.LostToRetention, true)
 		time.Sleep(12 * time.Minute)

@@ -1,6 +1,7 @@
 package forwarder
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/kafka-redrive/redrive/internal/kafka"
 	"github.com/kafka-redrive/redrive/internal/tiers"
+	"github.com/kafka-redrive/redrive/internal/wait"
 )
 
 // Topic is one origin with its inbox, tiers and dead letters.
@@ -90,24 +92,17 @@ func (o Options) withDefaults() (Options, error) {
 			return o, errors.New("forwarder: a topic has no policy")
 		}
 	}
-	setDefault(&o.SessionTimeout, 45*time.Second)
-	setDefault(&o.CommitInterval, 100*time.Millisecond)
-	setDefault(&o.ShutdownTimeout, 5*time.Second)
-	setDefault(&o.MaxUncommitted, 10_000)
-	setDefault(&o.MaxHeldBytes, 64<<20)
-	setDefault(&o.MaxHeldBytesPerPartition, 8<<20)
+	o.SessionTimeout = cmp.Or(o.SessionTimeout, 45*time.Second)
+	o.CommitInterval = cmp.Or(o.CommitInterval, 100*time.Millisecond)
+	o.ShutdownTimeout = cmp.Or(o.ShutdownTimeout, 5*time.Second)
+	o.MaxUncommitted = cmp.Or(o.MaxUncommitted, 10_000)
+	o.MaxHeldBytes = cmp.Or(o.MaxHeldBytes, 64<<20)
+	o.MaxHeldBytesPerPartition = cmp.Or(o.MaxHeldBytesPerPartition, 8<<20)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	o.Logger = o.Logger.With("component", "forwarder")
 	return o, nil
-}
-
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 // Forwarder moves the records of its topics. Make one with New, run it once.
@@ -346,7 +341,7 @@ func (f *Forwarder) learn(ctx context.Context) error {
 			return ctx.Err()
 		}
 		f.log.WarnContext(ctx, "no broker answers yet", "err", err)
-		if !sleep(ctx, time.Second) {
+		if !wait.For(ctx, time.Second) {
 			return ctx.Err()
 		}
 	}
@@ -403,17 +398,6 @@ func (f *Forwarder) relearn() {
 	}
 }
 
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
-}
-
 // poll hands fetches to the loop until ctx ends. Between a poll and the next no
 // partition changes its owner, so that this is also the place to seek.
 func (f *Forwarder) poll(ctx context.Context) {
@@ -452,7 +436,7 @@ func (f *Forwarder) drain(work context.Context) {
 	for dirty := true; dirty; {
 		f.commitAll(commitCtx, nil)
 		f.loop.do(func() { dirty = len(f.loop.commit.dirty) > 0 })
-		if dirty && !sleep(commitCtx, 50*time.Millisecond) {
+		if dirty && !wait.For(commitCtx, 50*time.Millisecond) {
 			f.log.WarnContext(ctx, "the last commit was not accepted in time; what it covers will be sent again")
 			break
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/kafka-redrive/redrive/internal/issue"
 	"github.com/kafka-redrive/redrive/internal/kafka"
 	"github.com/kafka-redrive/redrive/internal/ordering"
+	"github.com/kafka-redrive/redrive/internal/wait"
 )
 
 // The states of a partition beside the issue codes offset-missing,
@@ -509,7 +510,7 @@ func (o *Operator) await(ctx context.Context, open []*OffsetChange, patience tim
 			return nil
 		}
 		waiting(left)
-		if !sleep(limit, decisionPoll) {
+		if !wait.For(limit, decisionPoll) {
 			if ctx.Err() != nil {
 				return fmt.Errorf("wait for a forwarder: %w", context.Cause(ctx))
 			}

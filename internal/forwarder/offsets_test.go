@@ -47,11 +47,7 @@ func (r *rig) commitAt(group string, at int64, done ordering.Ranges) {
 // trim removes the records of that tier below an offset, as retention does.
 func (r *rig) trim(partition int32, below int64) {
 	r.t.Helper()
-	offsets := kadm.Offsets{}
-	offsets.Add(kadm.Offset{Topic: "orders.retry.10s", Partition: partition, At: below})
-	if _, err := r.client.Admin().DeleteRecords(r.t.Context(), offsets); err != nil {
-		r.t.Fatal(err)
-	}
+	r.client.DeleteRecords("orders.retry.10s", map[int32]int64{partition: below})
 }
 
 // positions are the offsets of one partition.

@@ -12,7 +12,7 @@ import (
 )
 
 func hasIssue(f *Forwarder, code issue.Code) bool {
-	return slices.ContainsFunc(f.Status().Troubles, func(t Trouble) bool { return t.Issue == code })
+	return slices.ContainsFunc(f.Status().Troubles, func(t issue.Trouble) bool { return t.Issue == code })
 }
 
 func wantIssue(t *testing.T, f *Forwarder, code issue.Code, want bool) {

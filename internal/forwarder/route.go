@@ -1,6 +1,7 @@
 package forwarder
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -111,9 +112,9 @@ func (f *Forwarder) buildRoutes() error {
 		p := t.Policy
 		r := &route{policy: p, group: t.Group, partitioner: t.Partitioner}
 		r.pace.Pace = Pace{Paused: t.Paused, RateLimit: t.RateLimit}
-		setDefault(&r.partitioner, kafka.Murmur2)
+		r.partitioner = cmp.Or(r.partitioner, kafka.Murmur2)
 		maxHeld := t.MaxHeldBytesPerPartition
-		setDefault(&maxHeld, f.opts.MaxHeldBytesPerPartition)
+		maxHeld = cmp.Or(maxHeld, f.opts.MaxHeldBytesPerPartition)
 		r.origin = outletOf(p.ReturnTo())
 		r.deadLetters = outletOf(p.DeadLetters())
 		f.ladders = append(f.ladders, r)

@@ -163,19 +163,12 @@ func TestNoOffsetIsEverResetSilently(t *testing.T) {
 			r.t.Fatal(err)
 		}
 	}
-	trim := func(r *rig, below int64) {
-		offsets := kadm.Offsets{}
-		offsets.Add(kadm.Offset{Topic: "orders.retry.10s", Partition: 0, At: below})
-		if _, err := r.client.Admin().DeleteRecords(r.t.Context(), offsets); err != nil {
-			r.t.Fatal(err)
-		}
-	}
 	for name, test := range map[string]struct {
 		prepare func(r *rig)
 		issue   issue.Code
 	}{
-		"the commit is missing and the topic is older": {func(r *rig) { trim(r, 3) }, issue.OffsetMissing},
-		"the commit is below the log":                  {func(r *rig) { commit(r, 1); trim(r, 5) }, issue.OffsetOutOfRange},
+		"the commit is missing and the topic is older": {func(r *rig) { r.trim(0, 3) }, issue.OffsetMissing},
+		"the commit is below the log":                  {func(r *rig) { commit(r, 1); r.trim(0, 5) }, issue.OffsetOutOfRange},
 		"the commit is above the log":                  {func(r *rig) { commit(r, 1000) }, issue.OffsetOutOfRange},
 		"the commit is missing and another group has one": {func(r *rig) {
 			offsets := kadm.Offsets{}

@@ -14,14 +14,6 @@ import (
 	"github.com/kafka-redrive/redrive/internal/kafka"
 )
 
-// Trouble is one issue with its place.
-type Trouble struct {
-	Issue     issue.Code `json:"issue"`
-	Topic     string     `json:"topic,omitempty"`
-	Partition int32      `json:"partition"` // -1: not of one partition
-	Detail    string     `json:"detail"`
-}
-
 // TopicStatus sums up the owned partitions of one topic that is read.
 type TopicStatus struct {
 	Topic       string        `json:"topic"`
@@ -38,8 +30,8 @@ type TopicStatus struct {
 
 // Status is the state of a Forwarder at one moment.
 type Status struct {
-	Topics   []TopicStatus `json:"topics"` // every topic that is read, by name
-	Troubles []Trouble     `json:"troubles"`
+	Topics   []TopicStatus   `json:"topics"` // every topic that is read, by name
+	Troubles []issue.Trouble `json:"troubles"`
 	// Assigned is the number of owned partitions.
 	Assigned int `json:"assigned"`
 	// ClockAhead is how far this machine's clock is at least ahead of a broker's;
@@ -86,7 +78,7 @@ func (l *loop) status() Status {
 		status.ClockAhead = -l.skew.behind
 	}
 	add := func(code issue.Code, topic string, format string, args ...any) {
-		status.Troubles = append(status.Troubles, Trouble{Issue: code, Topic: topic, Partition: -1, Detail: fmt.Sprintf(format, args...)})
+		status.Troubles = append(status.Troubles, issue.Trouble{Issue: code, Topic: topic, Partition: -1, Detail: fmt.Sprintf(format, args...)})
 	}
 	for topic, in := range l.f.routes {
 		t := TopicStatus{Topic: topic}
@@ -140,9 +132,7 @@ func (l *loop) status() Status {
 		add(issue.ClockSkew, "", "this machine's clock is behind a broker's by %s; records come late by that", l.skew.behind.Round(time.Millisecond))
 	}
 	slices.SortFunc(status.Topics, func(a, b TopicStatus) int { return cmp.Compare(a.Topic, b.Topic) })
-	slices.SortFunc(status.Troubles, func(a, b Trouble) int {
-		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Issue, b.Issue))
-	})
+	slices.SortFunc(status.Troubles, issue.Trouble.Compare)
 	return status
 }
 
@@ -195,10 +185,10 @@ func (s *source) trouble() error {
 	return s.freeze.fault
 }
 
-func (s *source) troubles(l *loop) []Trouble {
-	var found []Trouble
+func (s *source) troubles(l *loop) []issue.Trouble {
+	var found []issue.Trouble
 	add := func(code issue.Code, format string, args ...any) {
-		found = append(found, Trouble{Issue: code, Topic: s.inlet.topic, Partition: s.partition, Detail: fmt.Sprintf(format, args...)})
+		found = append(found, issue.Trouble{Issue: code, Topic: s.inlet.topic, Partition: s.partition, Detail: fmt.Sprintf(format, args...)})
 	}
 	if s.blocked != "" {
 		add(s.blocked, "%s", s.detail)

@@ -1,7 +1,7 @@
 // Package issue is the one list of what can be wrong, and answers for each code how bad it is, what it means and what
 // mends it.
 //
-// A code is the same word everywhere: in the problems of the preflight, in the troubles of a running forwarder, as a
+// A code is the same word everywhere: in the problems of the preflight, in the troubles of a running process, as a
 // label of redrive_issue, in /readyz?verbose, and as a heading of docs/issues.md. Whoever finds something adds the
 // particulars (which topic, how much) in text of its own; the code says what kind of thing it is.
 //
@@ -12,7 +12,10 @@
 // The list is constant: everything here is safe for concurrent use.
 package issue
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // Code names what is wrong. Codes outlive releases: alerts and scripts hold them.
 type Code string
@@ -28,6 +31,20 @@ const (
 	// SeverityInfo is for what somebody has wished for and may have forgotten.
 	SeverityInfo Severity = "info"
 )
+
+// Trouble is one issue that is there now, with its place.
+type Trouble struct {
+	Issue     Code   `json:"issue"`
+	Topic     string `json:"topic,omitempty"` // "": not of one topic
+	Partition int32  `json:"partition"`       // -1: not of one partition
+	Detail    string `json:"detail"`
+}
+
+// Compare orders troubles by their place first.
+func (t Trouble) Compare(other Trouble) int {
+	return cmp.Or(cmp.Compare(t.Topic, other.Topic), cmp.Compare(t.Partition, other.Partition),
+		cmp.Compare(t.Issue, other.Issue), cmp.Compare(t.Detail, other.Detail))
+}
 
 // Entry is one code with all there is to say about it in general.
 type Entry struct {

@@ -12,6 +12,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/kafka-redrive/redrive/internal/wait"
 )
 
 const (
@@ -119,27 +121,14 @@ func (p *Partitions) Run(ctx context.Context) {
 				interval = missingInterval
 			}
 		}
-		if !wait(ctx, interval, p.kicks) {
+		if !wait.Until(ctx, interval, p.kicks) {
 			return
 		}
 		_ = p.Refresh(ctx) // Err tells it, topic by topic.
-		if !wait(ctx, kickInterval, nil) {
+		if !wait.For(ctx, kickInterval) {
 			return
 		}
 	}
-}
-
-// wait waits for d or for early, and reports whether ctx still stands.
-func wait(ctx context.Context, d time.Duration, early <-chan struct{}) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-early:
-	case <-timer.C:
-	}
-	return true
 }
 
 // Refresh asks the brokers now, in one request for just these topics. It blocks

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/kafka-redrive/redrive/internal/wait"
 )
 
 // bare is a loop that does the forwarder's work with nothing around it: no header is read, no bound is kept, an error
@@ -137,7 +139,7 @@ func (b *bare) delay(ctx context.Context) error {
 					failed.note(nil, err)
 					return
 				}
-				if wait := time.Until(due); wait > 0 && !sleep(ctx, wait) {
+				if left := time.Until(due); left > 0 && !wait.For(ctx, left) {
 					return
 				}
 				client.Produce(work, b.copyOf(r), func(_ *kgo.Record, err error) {

@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/kafka-redrive/redrive/internal/testkit"
+	"github.com/kafka-redrive/redrive/internal/wait"
 )
 
 const (
@@ -203,7 +204,7 @@ func (b *bench) besideOnce(ctx context.Context, other ladder, s scene) (late, er
 		if err := b.fill(ctx, backlog{ladder: s.blocked, records: b.trouble()}, blockedSize); err != nil {
 			return late{}, err
 		}
-		if !sleep(ctx, blockedSettle) {
+		if !wait.For(ctx, blockedSettle) {
 			return late{}, ctx.Err()
 		}
 	}

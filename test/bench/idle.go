@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/kafka-redrive/redrive/internal/wait"
 )
 
 const (
@@ -96,7 +98,7 @@ func (b *bench) idleOnce(ctx context.Context, who contender, c *child, group str
 	if err := b.joinedTo(ctx, c, group, idleAssigned); err != nil {
 		return idleness{}, err
 	}
-	if !sleep(ctx, idleSettle) {
+	if !wait.For(ctx, idleSettle) {
 		return idleness{}, ctx.Err()
 	}
 	before, err := cpuOf(c.pid())
@@ -111,7 +113,7 @@ func (b *bench) idleOnce(ctx context.Context, who contender, c *child, group str
 			return idleness{}, c.failure(err)
 		}
 		found.memory = memory{now: max(found.memory.now, m.now), peak: m.peak}
-		if !sleep(ctx, min(time.Second, b.length)) {
+		if !wait.For(ctx, min(time.Second, b.length)) {
 			return idleness{}, ctx.Err()
 		}
 	}

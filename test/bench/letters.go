@@ -14,6 +14,7 @@ import (
 
 	"github.com/kafka-redrive/redrive/internal/envelope"
 	"github.com/kafka-redrive/redrive/internal/testkit"
+	"github.com/kafka-redrive/redrive/internal/wait"
 	"github.com/kafka-redrive/redrive/test/chaos/stage"
 )
 
@@ -188,7 +189,7 @@ func (b *bench) watchIndex(ctx context.Context, c *child, l *letters, url string
 		if err := c.ended(); err != nil {
 			return r, err
 		}
-		if !sleep(ctx, 50*time.Millisecond) {
+		if !wait.For(ctx, 50*time.Millisecond) {
 			return r, ctx.Err()
 		}
 		if conn == nil {

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kafka-redrive/redrive/internal/wait"
 )
 
 // What the rows of list are spread over.
@@ -148,7 +150,7 @@ func (b *bench) awaitTopic(ctx context.Context, c *child, db string) (*pgx.Conn,
 		if time.Since(began) > stallLimit || c.ended() != nil {
 			return nil, c.failure(errors.Join(fmt.Errorf("%d partitions are in the ledger", n), err, conn.Close(ctx)))
 		}
-		if !sleep(ctx, 100*time.Millisecond) {
+		if !wait.For(ctx, 100*time.Millisecond) {
 			return nil, errors.Join(ctx.Err(), conn.Close(context.WithoutCancel(ctx)))
 		}
 	}
@@ -328,7 +330,7 @@ func (b *bench) awaitPlan(ctx context.Context) (string, error) {
 		if plan := planOf(b.postgresLog.String()); plan != "" {
 			return plan, nil
 		}
-		if !sleep(ctx, 50*time.Millisecond) {
+		if !wait.For(ctx, 50*time.Millisecond) {
 			return "", ctx.Err()
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/kafka-redrive/redrive/internal/envelope"
+	"github.com/kafka-redrive/redrive/internal/wait"
 )
 
 // partitions is the partition count of every topic.
@@ -134,7 +135,7 @@ func (l *loader) load(ctx context.Context, n int64, rate int, due time.Duration)
 		if err := errors.Join(ctx.Err(), failed.get()); err != nil {
 			return fmt.Errorf("load %s: %w", l.tier, err)
 		}
-		if i < n && !sleep(ctx, time.Millisecond) {
+		if i < n && !wait.For(ctx, time.Millisecond) {
 			return ctx.Err()
 		}
 	}
@@ -147,16 +148,4 @@ func (l *loader) load(ctx context.Context, n int64, rate int, due time.Duration)
 // inTime is how many records of a rate are due to be written after so much time.
 func inTime(rate int, passed time.Duration) int64 {
 	return int64(passed.Seconds() * float64(rate))
-}
-
-// sleep reports false if ctx ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/kafka-redrive/redrive/internal/wait"
 	"github.com/kafka-redrive/redrive/test/chaos/stage"
 )
 
@@ -128,7 +129,7 @@ func (b *bench) replayOnce(ctx context.Context, l *letters, url string, t *repla
 		if err := c.ended(); err != nil {
 			return err
 		}
-		if !sleep(ctx, 100*time.Millisecond) {
+		if !wait.For(ctx, 100*time.Millisecond) {
 			return ctx.Err()
 		}
 		if mem, err := memoryOf(c.pid()); err == nil && job.Done > 0 {

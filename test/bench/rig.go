@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/kafka-redrive/redrive/internal/testkit"
+	"github.com/kafka-redrive/redrive/internal/wait"
 )
 
 // stopLimit is how long a child may take to stop; the forwarder promises 5 s.
@@ -252,7 +253,7 @@ func (r *rig) grown(ctx context.Context, c *child, topic string, start map[int32
 		if time.Since(since) > stallLimit {
 			return c.failure(fmt.Errorf("%s stands still at %d of %d records", topic, have, n))
 		}
-		if !sleep(ctx, 100*time.Millisecond) {
+		if !wait.For(ctx, 100*time.Millisecond) {
 			return ctx.Err()
 		}
 	}
@@ -336,18 +337,7 @@ func (r *rig) trim(ctx context.Context, topic string) error {
 	if err != nil {
 		return err
 	}
-	var offsets kadm.Offsets
-	for p, o := range end {
-		offsets.AddOffset(topic, p, o, -1)
-	}
-	responses, err := r.client.Admin().DeleteRecords(ctx, offsets)
-	if err == nil {
-		err = responses.Error()
-	}
-	if err != nil {
-		return fmt.Errorf("delete the records of %s: %w", topic, err)
-	}
-	return nil
+	return r.client.DeleteRecords(ctx, topic, end)
 }
 
 // stored is how many bytes a topic takes on the broker's disk.

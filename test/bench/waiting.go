@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/kafka-redrive/redrive/internal/wait"
 )
 
 const (
@@ -65,7 +67,7 @@ func (b *bench) waiting(ctx context.Context) error {
 			return c.failure(err)
 		}
 		peak = max(peak, m.peak)
-		if !sleep(ctx, 100*time.Millisecond) {
+		if !wait.For(ctx, 100*time.Millisecond) {
 			return ctx.Err()
 		}
 	}

@@ -28,6 +28,7 @@ import (
 
 	"github.com/kafka-redrive/redrive/internal/deadletter"
 	"github.com/kafka-redrive/redrive/internal/kafka"
+	"github.com/kafka-redrive/redrive/internal/wait"
 )
 
 const (
@@ -211,7 +212,7 @@ func (f *Fetcher) Fetch(ctx context.Context, places []deadletter.Place) ([]Resul
 		if len(open) == 0 {
 			return results, nil
 		}
-		moved, wait, err := f.round(ctx, open, results)
+		moved, behind, err := f.round(ctx, open, results)
 		if err != nil {
 			return nil, err
 		}
@@ -219,12 +220,12 @@ func (f *Fetcher) Fetch(ctx context.Context, places []deadletter.Place) ([]Resul
 		case moved:
 			backoff = 0
 			continue
-		case wait > 0:
-			backoff = wait
+		case behind > 0:
+			backoff = behind
 		default:
 			backoff = min(max(minBackoff, 2*backoff), maxBackoff)
 		}
-		if !sleep(ctx, backoff) {
+		if !wait.For(ctx, backoff) {
 			return nil, fmt.Errorf("read %s: %w", open[0].part.topic, context.Cause(ctx))
 		}
 	}
@@ -490,15 +491,4 @@ func payload(r *kgo.Record) deadletter.Payload {
 		p.Headers = append(p.Headers, deadletter.Header{Key: h.Key, Value: copied(h.Value)})
 	}
 	return p
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }

@@ -173,7 +173,7 @@ func TestWhatIsBelowTheLogStartIsGone(t *testing.T) {
 	simulate(t, func(t *testing.T, r *rig) {
 		r.client.CreateTopic("orders.dlt", 1, nil)
 		places := r.fill("orders.dlt", 1, 10)
-		r.deleteUpTo("orders.dlt", 6)
+		r.client.DeleteRecords("orders.dlt", map[int32]int64{0: 6})
 		results := r.fetch(places...)
 		for i, result := range results {
 			if i < 6 {
@@ -183,20 +183,6 @@ func TestWhatIsBelowTheLogStartIsGone(t *testing.T) {
 			}
 		}
 	})
-}
-
-func (r *rig) deleteUpTo(topic string, offset int64) {
-	r.t.Helper()
-	request := kmsg.NewPtrDeleteRecordsRequest()
-	request.TimeoutMillis = 1000
-	request.Topics = []kmsg.DeleteRecordsRequestTopic{{Topic: topic, Partitions: []kmsg.DeleteRecordsRequestTopicPartition{{Partition: 0, Offset: offset}}}}
-	response, err := request.RequestWith(r.t.Context(), r.client.Kafka())
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	if err := kerr.ErrorForCode(response.Topics[0].Partitions[0].ErrorCode); err != nil {
-		r.t.Fatal(err)
-	}
 }
 
 func TestWhatIsAboveTheEndIsGoneOnlyAfterItWasSaidAgain(t *testing.T) {
@@ -322,7 +308,7 @@ func TestScanReadsFromOneOffsetToAnotherAlsoWhatIsNotCommitted(t *testing.T) {
 	simulate(t, func(t *testing.T, r *rig) {
 		r.client.CreateTopic("orders", 1, nil)
 		r.fill("orders", 1, 1500)
-		r.deleteUpTo("orders", 100)
+		r.client.DeleteRecords("orders", map[int32]int64{0: 100})
 		scan := func(from, to int64, until int64) (first, last int64, n int) {
 			first, last = -1, -1
 			err := r.fetcher.Scan(t.Context(), "orders", 0, from, to, func(rec *kgo.Record) bool {
@@ -361,7 +347,7 @@ func TestStartsAndEndsAreThoseOfTheLog(t *testing.T) {
 	simulate(t, func(t *testing.T, r *rig) {
 		r.client.CreateTopic("orders", 6, nil)
 		r.fill("orders", 6, 7)
-		r.deleteUpTo("orders", 2)
+		r.client.DeleteRecords("orders", map[int32]int64{0: 2})
 		var all []Partition
 		for p := range int32(6) {
 			all = append(all, Partition{"orders", p})

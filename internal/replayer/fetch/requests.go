@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/kafka-redrive/redrive/internal/deadletter"
+	"github.com/kafka-redrive/redrive/internal/wait"
 )
 
 // trust is how long what is known of a topic may be used unasked. Errors end it at once.
@@ -347,7 +348,7 @@ func (f *Fetcher) Scan(ctx context.Context, topic string, partition int32, from,
 			f.trouble(ctx, topic, err)
 		}
 		backoff = min(max(minBackoff, 2*backoff), maxBackoff)
-		if !sleep(ctx, backoff) {
+		if !wait.For(ctx, backoff) {
 			return fmt.Errorf("read %s/%d: %w", topic, partition, context.Cause(ctx))
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kafka-redrive/redrive/internal/deadletter"
 	"github.com/kafka-redrive/redrive/internal/kafka"
+	"github.com/kafka-redrive/redrive/internal/wait"
 )
 
 // Topic is one dead-letter topic.
@@ -327,7 +328,7 @@ func (ix *Indexer) drain(work context.Context) {
 
 // commits tells the group, now and then, how far the index is.
 func (ix *Indexer) commits(ctx context.Context) {
-	for sleep(ctx, commitInterval) {
+	for wait.For(ctx, commitInterval) {
 		ix.commit(ctx)
 	}
 }
@@ -357,22 +358,10 @@ func (ix *Indexer) commit(ctx context.Context) {
 	ix.consumer.CommitOffsetsSync(ctx, offsets, nil)
 }
 
-// sleep waits, and reports whether ctx still stands.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
-}
-
 // backoff grows from minBackoff to maxBackoff.
 type backoff time.Duration
 
 func (b *backoff) wait(ctx context.Context) bool {
 	*b = min(max(2*(*b), backoff(minBackoff)), backoff(maxBackoff))
-	return sleep(ctx, time.Duration(*b))
+	return wait.For(ctx, time.Duration(*b))
 }

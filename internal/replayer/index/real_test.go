@@ -9,7 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -136,11 +135,7 @@ func TestTopicThatWasMadeAgainIsAnotherOne(t *testing.T) {
 	indexed(200)
 
 	// Retention takes the first ones.
-	offsets := kadm.Offsets{}
-	offsets.AddOffset(topic, 0, 40, -1)
-	if _, err := client.Admin().DeleteRecords(t.Context(), offsets); err != nil {
-		t.Fatal(err)
-	}
+	client.DeleteRecords(topic, map[int32]int64{0: 40})
 	state(deadletter.Expired, 40)
 
 	if _, err := client.Admin().DeleteTopics(t.Context(), topic); err != nil {

@@ -141,9 +141,9 @@ func (r *rig) compare(want []*kgo.Record) {
 }
 
 // has waits until the status names an issue.
-func has(t *testing.T, ix *Indexer, limit time.Duration, code issue.Code) Trouble {
+func has(t *testing.T, ix *Indexer, limit time.Duration, code issue.Code) issue.Trouble {
 	t.Helper()
-	var found Trouble
+	var found issue.Trouble
 	testkit.WaitFor(t, limit, "issue "+string(code), func(context.Context) error {
 		for _, trouble := range ix.Status().Troubles {
 			if trouble.Issue == code {

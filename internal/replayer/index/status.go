@@ -1,7 +1,6 @@
 package index
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,14 +11,6 @@ import (
 	"github.com/kafka-redrive/redrive/internal/issue"
 )
 
-// Trouble is one issue with its place.
-type Trouble struct {
-	Issue     issue.Code `json:"issue"`
-	Topic     string     `json:"topic,omitempty"`
-	Partition int32      `json:"partition"` // -1: not of one partition
-	Detail    string     `json:"detail"`
-}
-
 // Status is the state of an Indexer at one moment.
 type Status struct {
 	// Running tells that Run is under way.
@@ -27,8 +18,8 @@ type Status struct {
 	// Assigned is how many partitions this process indexes.
 	Assigned int `json:"assigned"`
 	// Behind is how many offsets of these partitions are not in the ledger yet.
-	Behind   int64     `json:"behind"`
-	Troubles []Trouble `json:"troubles"`
+	Behind   int64           `json:"behind"`
+	Troubles []issue.Trouble `json:"troubles"`
 }
 
 const (
@@ -130,7 +121,7 @@ func (ix *Indexer) Status() Status {
 	now := time.Now()
 	status := Status{Running: ix.started, Assigned: ix.assigned}
 	add := func(code issue.Code, topic string, partition int32, format string, args ...any) {
-		status.Troubles = append(status.Troubles, Trouble{Issue: code, Topic: topic, Partition: partition, Detail: fmt.Sprintf(format, args...)})
+		status.Troubles = append(status.Troubles, issue.Trouble{Issue: code, Topic: topic, Partition: partition, Detail: fmt.Sprintf(format, args...)})
 	}
 	if f := ix.faults.ledger; f.err != nil {
 		add(ledgerIssue(ix.faults.last.err), "", -1, "since %s: %v", f.at.UTC().Format(time.RFC3339), ix.faults.last.err)
@@ -175,9 +166,7 @@ func (ix *Indexer) Status() Status {
 			add(issue.IndexBehind, name, -1, "%d offsets are not indexed yet", late)
 		}
 	}
-	slices.SortFunc(status.Troubles, func(a, b Trouble) int {
-		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Issue, b.Issue))
-	})
+	slices.SortFunc(status.Troubles, issue.Trouble.Compare)
 	return status
 }
 

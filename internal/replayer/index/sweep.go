@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/kafka-redrive/redrive/internal/deadletter"
+	"github.com/kafka-redrive/redrive/internal/wait"
 )
 
 const (
@@ -38,9 +39,9 @@ type sweepState struct {
 // sweeps expires letters whose bytes are gone and judges those that were replayed, until ctx ends. A replica does that for all
 // topics, whether it owns their partitions or not: all of it is harmless twice.
 func (ix *Indexer) sweeps(ctx context.Context) {
-	for wait := min(settle, ix.sweepEvery); ; wait = ix.sweepEvery {
+	for next := min(settle, ix.sweepEvery); ; next = ix.sweepEvery {
 		ix.sweep(ctx)
-		if !sleep(ctx, wait) {
+		if !wait.For(ctx, next) {
 			return
 		}
 	}
@@ -180,7 +181,7 @@ func (ix *Indexer) countLetters(ctx context.Context) {
 		}) == nil {
 			ix.metrics.stats.Store(&stats)
 		}
-		if !sleep(ctx, max(statsInterval, 20*time.Since(began))) {
+		if !wait.For(ctx, max(statsInterval, 20*time.Since(began))) {
 			return
 		}
 	}

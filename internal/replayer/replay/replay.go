@@ -33,6 +33,7 @@
 package replay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,6 +52,7 @@ import (
 	"github.com/kafka-redrive/redrive/internal/kafka"
 	"github.com/kafka-redrive/redrive/internal/replayer/crash"
 	"github.com/kafka-redrive/redrive/internal/replayer/fetch"
+	"github.com/kafka-redrive/redrive/internal/wait"
 )
 
 // Topic is one dead-letter topic, and where its letters may go.
@@ -125,14 +127,14 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Owner == "" {
 		o.Owner = idempotency.NewOwner()
 	}
-	setDefault(&o.SessionTimeout, 45*time.Second)
-	setDefault(&o.Lease, 30*time.Second)
-	setDefault(&o.InFlight, 256)
-	setDefault(&o.Batch, 500)
-	setDefault(&o.BulkLimit, 1000)
-	setDefault(&o.ShutdownTimeout, 10*time.Second)
-	setDefault(&o.poll, 500*time.Millisecond)
-	setDefault(&o.byFilter, 20_000)
+	o.SessionTimeout = cmp.Or(o.SessionTimeout, 45*time.Second)
+	o.Lease = cmp.Or(o.Lease, 30*time.Second)
+	o.InFlight = cmp.Or(o.InFlight, 256)
+	o.Batch = cmp.Or(o.Batch, 500)
+	o.BulkLimit = cmp.Or(o.BulkLimit, 1000)
+	o.ShutdownTimeout = cmp.Or(o.ShutdownTimeout, 10*time.Second)
+	o.poll = cmp.Or(o.poll, 500*time.Millisecond)
+	o.byFilter = cmp.Or(o.byFilter, 20_000)
 	if o.crash == nil {
 		o.crash = crash.Point
 	}
@@ -146,17 +148,10 @@ func (o Options) withDefaults() (Options, error) {
 		if t.DeadLetters == "" || t.Origin == "" {
 			return o, errors.New("replay: a topic has no dead letters or no origin")
 		}
-		setDefault(&t.ReturnTo, t.Origin)
-		setDefault(&t.Partitioner, kafka.Murmur2)
+		t.ReturnTo = cmp.Or(t.ReturnTo, t.Origin)
+		t.Partitioner = cmp.Or(t.Partitioner, kafka.Murmur2)
 	}
 	return o, nil
-}
-
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 // jobsAtOnce is how many jobs one process runs side by side, so that a letter which is replayed by hand does not wait behind a
@@ -316,7 +311,7 @@ func (r *Replayer) runJobs(ctx, work context.Context, jobs *errgroup.Group) {
 		r.ledgerAnswered(ctx, err)
 		if err != nil || job == nil {
 			r.slots <- free
-			if !wait(ctx, r.opts.poll, r.wakeJobs) {
+			if !wait.Until(ctx, r.opts.poll, r.wakeJobs) {
 				return
 			}
 			continue
@@ -348,19 +343,6 @@ func (r *Replayer) wake(c chan struct{}) {
 	}
 }
 
-// wait waits for d or for early, and reports whether ctx still stands.
-func wait(ctx context.Context, d time.Duration, early <-chan struct{}) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-early:
-	case <-timer.C:
-	}
-	return ctx.Err() == nil
-}
-
 // persist calls the ledger until it answers, or ctx ends. An answer is also an error that the ledger's interface names.
 func (r *Replayer) persist(ctx context.Context, call func(context.Context) error) error {
 	pause := 50 * time.Millisecond
@@ -371,7 +353,7 @@ func (r *Replayer) persist(ctx context.Context, call func(context.Context) error
 			return err
 		}
 		r.ledgerAnswered(ctx, err)
-		if !wait(ctx, pause, nil) {
+		if !wait.For(ctx, pause) {
 			return err
 		}
 		pause = min(2*pause, 5*time.Second)

@@ -16,7 +16,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/kafka-redrive/redrive/internal/deadletter"
 	"github.com/kafka-redrive/redrive/internal/envelope"
@@ -307,7 +306,7 @@ func TestARefusedRecordStopsItsKeyAndNoOther(t *testing.T) {
 			}
 		}
 		r.wantOrder("orders")
-		if !slices.ContainsFunc(p.Status().Troubles, func(t Trouble) bool { return t.Issue == issue.ReplayRefused && t.Topic == "orders" }) {
+		if !slices.ContainsFunc(p.Status().Troubles, func(t issue.Trouble) bool { return t.Issue == issue.ReplayRefused && t.Topic == "orders" }) {
 			t.Errorf("troubles %v", p.Status().Troubles)
 		}
 	})
@@ -327,7 +326,7 @@ func TestTransientErrorsAreWaitedForAndShown(t *testing.T) {
 		p := r.start()
 		job := p.submit(everything())
 		time.Sleep(time.Minute)
-		if !slices.ContainsFunc(p.Status().Troubles, func(t Trouble) bool { return t.Issue == issue.JobStalled && t.Topic == "orders" }) {
+		if !slices.ContainsFunc(p.Status().Troubles, func(t issue.Trouble) bool { return t.Issue == issue.JobStalled && t.Topic == "orders" }) {
 			t.Errorf("troubles %v", p.Status().Troubles)
 		}
 		ended := r.awaitJob(5*time.Minute, job.ID)
@@ -362,7 +361,7 @@ func TestALedgerThatIsDownIsWaitedForAndNothingIsSentTwice(t *testing.T) {
 		})
 		job := p.submit(everything())
 		time.Sleep(5 * time.Second)
-		if !slices.ContainsFunc(p.Status().Troubles, func(t Trouble) bool { return t.Issue == issue.LedgerDown }) {
+		if !slices.ContainsFunc(p.Status().Troubles, func(t issue.Trouble) bool { return t.Issue == issue.LedgerDown }) {
 			t.Errorf("troubles %v", p.Status().Troubles)
 		}
 		if ended := r.awaitJob(5*time.Minute, job.ID); ended.Done != 60 {
@@ -569,7 +568,7 @@ func TestBytesThatAreGoneOrChangedAreNotReplayed(t *testing.T) {
 		if err != nil || len(plan.IDs) != 5 {
 			t.Fatal(plan.IDs, err)
 		}
-		r.deleteUpTo("orders.dlt", 3) // After the plan, and before it is executed.
+		r.client.DeleteRecords("orders.dlt", map[int32]int64{0: 3}) // After the plan, and before it is executed.
 		job := p.submit(everything(func(q *Request) { q.Plan = &plan }))
 		ended := r.awaitJob(time.Minute, job.ID)
 		if ended.Done != 2 || ended.Failed != 2 || ended.Skipped != 1 {
@@ -586,7 +585,7 @@ func TestBytesThatAreGoneOrChangedAreNotReplayed(t *testing.T) {
 				t.Errorf("a copy of %s", rec.Key)
 			}
 		}
-		if !slices.ContainsFunc(p.Status().Troubles, func(t Trouble) bool { return t.Issue == issue.LetterChanged }) {
+		if !slices.ContainsFunc(p.Status().Troubles, func(t issue.Trouble) bool { return t.Issue == issue.LetterChanged }) {
 			t.Errorf("troubles %v", p.Status().Troubles)
 		}
 		if _, err := p.Payload(t.Context(), r.letters(deadletter.Filter{Key: []byte("changed"), HasKey: true})[0]); !errors.Is(err, ErrChanged) {
@@ -601,20 +600,6 @@ func TestBytesThatAreGoneOrChangedAreNotReplayed(t *testing.T) {
 			t.Errorf("plan %v, %v, %v", again.IDs, again.ExcludedBy, err)
 		}
 	})
-}
-
-func (r *rig) deleteUpTo(topic string, offset int64) {
-	r.t.Helper()
-	request := kmsg.NewPtrDeleteRecordsRequest()
-	request.TimeoutMillis = 1000
-	request.Topics = []kmsg.DeleteRecordsRequestTopic{{Topic: topic, Partitions: []kmsg.DeleteRecordsRequestTopicPartition{{Partition: 0, Offset: offset}}}}
-	response, err := request.RequestWith(r.t.Context(), r.client.Kafka())
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	if err := kerr.ErrorForCode(response.Topics[0].Partitions[0].ErrorCode); err != nil {
-		r.t.Fatal(err)
-	}
 }
 
 func TestAForcedReplaySendsAgainAndCountsOn(t *testing.T) {
@@ -645,7 +630,7 @@ func TestAMissingTargetIsWaitedFor(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		flows := p.submit(one(letters[1].ID))
 		r.awaitJob(time.Minute, flows.ID)
-		if !slices.ContainsFunc(p.Status().Troubles, func(t Trouble) bool { return t.Issue == issue.JobStalled && t.Topic == "later" }) {
+		if !slices.ContainsFunc(p.Status().Troubles, func(t issue.Trouble) bool { return t.Issue == issue.JobStalled && t.Topic == "later" }) {
 			t.Errorf("troubles %v", p.Status().Troubles)
 		}
 		r.client.CreateTopic("later", 3, nil)

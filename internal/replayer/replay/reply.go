@@ -10,6 +10,7 @@ import (
 	"github.com/kafka-redrive/redrive/internal/deadletter"
 	"github.com/kafka-redrive/redrive/internal/issue"
 	"github.com/kafka-redrive/redrive/internal/kafka"
+	"github.com/kafka-redrive/redrive/internal/wait"
 )
 
 // replyEvery is how often it is looked for jobs that others have ended.
@@ -27,7 +28,7 @@ type outcome struct {
 // sendReplies tells the outcomes of ended jobs to who asked for it, until ctx ends. An outcome is told at least once: who tells it
 // and dies before that is noted tells it again.
 func (r *Replayer) sendReplies(ctx context.Context) {
-	for wait(ctx, replyEvery, r.wakeReplies) {
+	for wait.Until(ctx, replyEvery, r.wakeReplies) {
 		jobs, err := r.ledger.Unreplied(ctx, 100)
 		r.ledgerAnswered(ctx, err)
 		if err != nil {

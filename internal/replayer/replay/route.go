@@ -15,6 +15,7 @@ import (
 	"github.com/kafka-redrive/redrive/internal/idempotency"
 	"github.com/kafka-redrive/redrive/internal/issue"
 	"github.com/kafka-redrive/redrive/internal/replayer/fetch"
+	"github.com/kafka-redrive/redrive/internal/wait"
 )
 
 // ErrChanged is a record that is not the one which was indexed at its place.
@@ -122,7 +123,7 @@ func (s *session) count(topic string) (int32, error) {
 		}
 		s.stall(s.hand, topic, err)
 		s.r.counts.Kick()
-		if !wait(s.hand, 200*time.Millisecond, nil) {
+		if !wait.For(s.hand, 200*time.Millisecond) {
 			return 0, context.Cause(s.hand)
 		}
 	}
@@ -146,7 +147,7 @@ func (s *session) ends(ctx context.Context, targets []fetch.Partition) (map[fetc
 			s.stall(ctx, t.Topic, err)
 			s.vanished(t.Topic, t.Partition)
 		}
-		if s.replan.Load() || !wait(ctx, pause, nil) {
+		if s.replan.Load() || !wait.For(ctx, pause) {
 			return nil, err
 		}
 		pause = min(2*pause, 5*time.Second)

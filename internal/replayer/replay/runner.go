@@ -15,6 +15,7 @@ import (
 
 	"github.com/kafka-redrive/redrive/internal/deadletter"
 	"github.com/kafka-redrive/redrive/internal/idempotency"
+	"github.com/kafka-redrive/redrive/internal/wait"
 )
 
 // Why a session hands over nothing more.
@@ -132,7 +133,7 @@ func (s *session) work(work context.Context) error {
 			return context.Cause(s.hand)
 		}
 		// Some items are open again: what could not be sent as it was planned is planned anew.
-		if !wait(s.hand, s.r.opts.poll, nil) {
+		if !wait.For(s.hand, s.r.opts.poll) {
 			return context.Cause(s.hand)
 		}
 	}
@@ -166,7 +167,7 @@ func (s *session) leave(work context.Context, err error) {
 // watch renews the lease and looks what operators want, until ctx ends.
 func (s *session) watch(ctx context.Context) {
 	every := min(s.r.opts.poll, s.r.opts.Lease/10)
-	for wait(ctx, every, nil) {
+	for wait.For(ctx, every) {
 		if s.hand.Err() != nil && !errors.Is(context.Cause(s.hand), errShutdown) {
 			return // The lease ends by itself.
 		}
@@ -249,7 +250,7 @@ func (s *session) mayHand() bool {
 		if s.lease.Holds(time.Now()) {
 			return true
 		}
-		if !wait(s.hand, min(50*time.Millisecond, s.r.opts.Lease/20), nil) {
+		if !wait.For(s.hand, min(50*time.Millisecond, s.r.opts.Lease/20)) {
 			return false
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/kafka-redrive/redrive/internal/deadletter"
 	"github.com/kafka-redrive/redrive/internal/issue"
 	"github.com/kafka-redrive/redrive/internal/kafka"
+	"github.com/kafka-redrive/redrive/internal/wait"
 )
 
 const (
@@ -378,7 +379,7 @@ func (s *session) mend(work context.Context, failed []*piece, pause time.Duratio
 			client.ForceMetadataRefresh()
 		}
 	}
-	if !wait(s.hand, pause, nil) || s.vanished(p.target.Topic, p.target.Partition) {
+	if !wait.For(s.hand, pause) || s.vanished(p.target.Topic, p.target.Partition) {
 		giveBack(failed)
 		return false
 	}

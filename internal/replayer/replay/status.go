@@ -1,7 +1,6 @@
 package replay
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -11,14 +10,6 @@ import (
 	"github.com/kafka-redrive/redrive/internal/issue"
 )
 
-// Trouble is one issue with its place.
-type Trouble struct {
-	Issue     issue.Code
-	Topic     string
-	Partition int32 // -1: not of one partition
-	Detail    string
-}
-
 // Status is the state of a Replayer at one moment.
 type Status struct {
 	// Running says that jobs are taken.
@@ -27,7 +18,7 @@ type Status struct {
 	Assigned int
 	// Jobs is how many jobs it runs, InFlight how many of their records are with the clients.
 	Jobs, InFlight int
-	Troubles       []Trouble
+	Troubles       []issue.Trouble
 }
 
 const (
@@ -46,18 +37,16 @@ func (r *Replayer) Status() Status {
 		n, since := session.outstanding()
 		s.InFlight += n
 		if n > 0 && time.Since(since) > stalled {
-			s.Troubles = append(s.Troubles, Trouble{
+			s.Troubles = append(s.Troubles, issue.Trouble{
 				Issue: issue.JobStalled, Partition: -1,
 				Detail: fmt.Sprintf("job %s: %d records were sent %s ago and are not acknowledged", session.job.ID, n, time.Since(since).Round(time.Second)),
 			})
 		}
 	}
 	for _, t := range r.fetcher.Troubles() {
-		s.Troubles = append(s.Troubles, Trouble{Issue: issue.FetchFailed, Topic: t.Topic, Partition: -1, Detail: t.Err.Error()})
+		s.Troubles = append(s.Troubles, issue.Trouble{Issue: issue.FetchFailed, Topic: t.Topic, Partition: -1, Detail: t.Err.Error()})
 	}
-	slices.SortFunc(s.Troubles, func(a, b Trouble) int {
-		return cmp.Or(cmp.Compare(a.Issue, b.Issue), cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Detail, b.Detail))
-	})
+	slices.SortFunc(s.Troubles, issue.Trouble.Compare)
 	return s
 }
 
@@ -117,7 +106,7 @@ func (i *issues) clear(key issueKey) bool {
 	return was
 }
 
-func (i *issues) snapshot(now time.Time) (running bool, assigned int, troubles []Trouble) {
+func (i *issues) snapshot(now time.Time) (running bool, assigned int, troubles []issue.Trouble) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for key, p := range i.present {
@@ -125,7 +114,7 @@ func (i *issues) snapshot(now time.Time) (running bool, assigned int, troubles [
 			delete(i.present, key)
 			continue
 		}
-		troubles = append(troubles, Trouble{Issue: key.code, Topic: key.topic, Partition: -1, Detail: p.detail})
+		troubles = append(troubles, issue.Trouble{Issue: key.code, Topic: key.topic, Partition: -1, Detail: p.detail})
 	}
 	return i.running, i.assigned, troubles
 }

@@ -44,7 +44,7 @@ func TestWhatIsNotDeadIsRefusedWithItsHistory(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.refused(one(letters[1].ID), CodeDiscarded)
-		r.deleteUpTo("orders.dlt", 3)
+		r.client.DeleteRecords("orders.dlt", map[int32]int64{0: 3})
 		p.refused(one(letters[2].ID), CodeExpired)
 		p.refused(one(4711), CodeUnknown)
 		p.refused(everything(func(q *Request) { q.Filter.Reasons = []envelope.Reason{envelope.ReasonPoison} }), CodeNothing)

@@ -18,6 +18,7 @@ import (
 	"github.com/kafka-redrive/redrive/internal/envelope"
 	"github.com/kafka-redrive/redrive/internal/issue"
 	"github.com/kafka-redrive/redrive/internal/kafka"
+	"github.com/kafka-redrive/redrive/internal/wait"
 )
 
 // The headers of a trigger record, beside redrive-message-id.
@@ -135,7 +136,7 @@ func (r *Replayer) trigger(ctx context.Context, rec *kgo.Record) bool {
 		if ctx.Err() == nil {
 			r.log.WarnContext(ctx, "a trigger record can not be taken yet", "topic", rec.Topic, "partition", rec.Partition, "offset", rec.Offset, "err", err)
 		}
-		if !wait(ctx, pause, nil) {
+		if !wait.For(ctx, pause) {
 			return false
 		}
 		pause = min(2*pause, maxPause)
