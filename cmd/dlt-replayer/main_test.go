@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"net/http"
 	"os"
@@ -25,6 +24,7 @@ import (
 	"github.com/kafka-redrive/redrive/internal/command"
 	"github.com/kafka-redrive/redrive/internal/config"
 	"github.com/kafka-redrive/redrive/internal/testkit"
+	"github.com/kafka-redrive/redrive/internal/testkit/golden"
 )
 
 // asReplayer in the environment makes the test binary be the dlt-replayer.
@@ -35,27 +35,6 @@ func TestMain(m *testing.M) {
 		os.Exit(command.Main(execute))
 	}
 	testkit.Main(m)
-}
-
-//nolint:gochecknoglobals // The flag of go test that writes goldens.
-var update = flag.Bool("update", false, "write the golden files")
-
-// golden compares what a command wrote with a file.
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name+".golden")
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", path, diff)
-	}
 }
 
 func TestOutputsAndExitCodes(t *testing.T) {
@@ -106,7 +85,7 @@ func TestOutputsAndExitCodes(t *testing.T) {
 			if strings.Contains(text, "hidden") {
 				t.Error("a secret is shown")
 			}
-			golden(t, test.name, text)
+			golden.Check(t, test.name, text)
 		})
 	}
 }
@@ -456,7 +435,7 @@ func TestAnInterruptEndsTheWatchingAndNotTheJob(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
 	var stdout bytes.Buffer
-	stderr := &lockedBuffer{}
+	stderr := &testkit.Buffer{}
 	ended := make(chan int, 1)
 	go func() {
 		ended <- execute(ctx, command.Process{
@@ -563,7 +542,7 @@ func TestReplicasShareALedgerInPostgresThatSomebodyMigrates(t *testing.T) {
 // TestATermSignalEndsServe runs the binary, as signals are for processes.
 func TestATermSignalEndsServe(t *testing.T) {
 	st := newStage(t, 1, "")
-	log := &lockedBuffer{}
+	log := &testkit.Buffer{}
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "serve", "-c", st.config, "--admin-address", "127.0.0.1:0", "--api-address", "127.0.0.1:0")
 	cmd.Env = append(testkit.Environment(), asReplayer+"=1")
 	cmd.Stderr = log

@@ -50,36 +50,19 @@ func file(t *testing.T, name, text string) string {
 	return path
 }
 
-type lockedBuffer struct {
-	mu     sync.Mutex
-	buffer bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buffer.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buffer.String()
-}
-
 // served is a serve in this process.
 type served struct {
 	t       *testing.T
 	admin   string
 	environ []string // of its clients
 	stop    func() int
-	stderr  *lockedBuffer
+	stderr  *testkit.Buffer
 }
 
 // serve starts one and waits for its addresses.
 func serve(t *testing.T, config string) *served {
 	t.Helper()
-	s := &served{t: t, stderr: &lockedBuffer{}}
+	s := &served{t: t, stderr: &testkit.Buffer{}}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan int, 1)
 	go func() {

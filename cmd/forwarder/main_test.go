@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -27,6 +26,7 @@ import (
 
 	"github.com/kafka-redrive/redrive/internal/command"
 	"github.com/kafka-redrive/redrive/internal/testkit"
+	"github.com/kafka-redrive/redrive/internal/testkit/golden"
 )
 
 // asForwarder in the environment makes the test binary be the forwarder.
@@ -37,27 +37,6 @@ func TestMain(m *testing.M) {
 		os.Exit(command.Main(execute))
 	}
 	testkit.Main(m)
-}
-
-//nolint:gochecknoglobals // The flag of go test that writes goldens.
-var update = flag.Bool("update", false, "write the golden files")
-
-// golden compares what a command wrote with a file.
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name+".golden")
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", path, diff)
-	}
 }
 
 // result is what a command line left behind.
@@ -149,7 +128,7 @@ func TestOutputsAndExitCodes(t *testing.T) {
 			if path != "" {
 				text = strings.ReplaceAll(text, path, "topics.yaml")
 			}
-			golden(t, test.name, text)
+			golden.Check(t, test.name, text)
 		})
 	}
 }
@@ -212,7 +191,7 @@ func TestTopicsFromNothingToFit(t *testing.T) {
 		if got.code != code {
 			t.Errorf("%s: exit code %d, want %d", name, got.code, code)
 		}
-		golden(t, name, strings.NewReplacer(path, "topics.yaml", broker, "BROKER").Replace(got.String()))
+		golden.Check(t, name, strings.NewReplacer(path, "topics.yaml", broker, "BROKER").Replace(got.String()))
 	}
 	step("origin-missing-apply", command.ExitFailure, "topics", "apply")
 	step("origin-missing-run", command.ExitFailure, "run", "--admin-address", "127.0.0.1:0", "--log-level", "error")
@@ -250,31 +229,14 @@ func TestApplyTellsWhatItLeavesAlone(t *testing.T) {
 	if got.code != exitDrift {
 		t.Errorf("exit code %d, want %d", got.code, exitDrift)
 	}
-	golden(t, "apply-compacted", strings.NewReplacer(path, "topics.yaml", broker, "BROKER").Replace(got.String()))
+	golden.Check(t, "apply-compacted", strings.NewReplacer(path, "topics.yaml", broker, "BROKER").Replace(got.String()))
 }
 
 // running is a run in this process.
 type running struct {
 	admin  string
 	stop   func() int // asks for a graceful stop and returns the exit code
-	stderr *lockedBuffer
-}
-
-type lockedBuffer struct {
-	mu     sync.Mutex
-	buffer bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buffer.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buffer.String()
+	stderr *testkit.Buffer
 }
 
 // adminAddress waits for the log line that names the address.
@@ -295,7 +257,7 @@ func adminAddress(t *testing.T, log fmt.Stringer) string {
 
 func startRun(t *testing.T, path string) *running {
 	t.Helper()
-	r := &running{stderr: &lockedBuffer{}}
+	r := &running{stderr: &testkit.Buffer{}}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan int, 1)
 	go func() {
@@ -452,7 +414,7 @@ func TestAHangupReloadsTheConfiguration(t *testing.T) {
 	if got := execIn(t, nil, "topics", "apply", "-c", path); got.code != command.ExitOK {
 		t.Fatal(got)
 	}
-	log := &lockedBuffer{}
+	log := &testkit.Buffer{}
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "run", "-c", path, "--admin-address", "127.0.0.1:0")
 	cmd.Env = append(testkit.Environment(), asForwarder+"=1")
 	cmd.Stderr = log
@@ -520,7 +482,7 @@ func TestSecondInterruptEndsAtOnce(t *testing.T) {
 		return nil, nil, true
 	})
 
-	log := &lockedBuffer{}
+	log := &testkit.Buffer{}
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "run", "-c", path, "--admin-address", "127.0.0.1:0", "--shutdown-timeout", "30s")
 	cmd.Env = append(testkit.Environment(), asForwarder+"=1")
 	cmd.Stderr = log

@@ -67,27 +67,11 @@ func (r *run) bounceBroker(ctx context.Context, e *event, n int, pause, down tim
 	if err := r.kafka.Start(ctx, n); err != nil {
 		return err
 	}
-	if err := await(ctx, patience, "all replicas to be in sync", r.inSync); err != nil {
+	if err := await(ctx, patience, "all replicas to be in sync", func(ctx context.Context) error { return r.client.InSync(ctx) }); err != nil {
 		return err
 	}
 	e.to = nowMilli() + brokerSettle.Milliseconds()
 	r.say("broker %d is back and in sync", n)
-	return nil
-}
-
-// inSync tells whether all replicas of all partitions are in sync.
-func (r *run) inSync(ctx context.Context) error {
-	topics, err := r.client.Admin().ListTopicsWithInternal(ctx)
-	if err != nil {
-		return err
-	}
-	for _, t := range topics {
-		for _, p := range t.Partitions {
-			if p.Err != nil || len(p.ISR) < len(p.Replicas) {
-				return fmt.Errorf("%s/%d has %d of %d replicas in sync", t.Topic, p.Partition, len(p.ISR), len(p.Replicas))
-			}
-		}
-	}
 	return nil
 }
 

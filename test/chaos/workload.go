@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/kafka-redrive/redrive/test/chaos/stage"
 )
 
 // maxAttempts is the number of deliveries that a record gets: the first and one for each of the three tiers.
@@ -257,7 +259,7 @@ func randomKey(r *rand.Rand) []byte {
 	case n < 3:
 		return []byte{}
 	case n < 5:
-		return randomBytes(r, 1+r.IntN(24))
+		return stage.RandomBytes(r, 1+r.IntN(24))
 	default:
 		return strconv.AppendInt([]byte("key-"), int64(r.IntN(1000)), 10)
 	}
@@ -270,9 +272,9 @@ func randomValue(r *rand.Rand, id uint32) []byte {
 	case n < 10:
 		return []byte{}
 	case n < 12:
-		return binary.BigEndian.AppendUint32(randomBytes(r, 1000+r.IntN(7000)), id)
+		return binary.BigEndian.AppendUint32(stage.RandomBytes(r, 1000+r.IntN(7000)), id)
 	default:
-		return binary.BigEndian.AppendUint32(randomBytes(r, r.IntN(120)), id)
+		return binary.BigEndian.AppendUint32(stage.RandomBytes(r, r.IntN(120)), id)
 	}
 }
 
@@ -294,26 +296,18 @@ func foreignHeaders(r *rand.Rand, id uint32) []kgo.RecordHeader {
 		}
 		h := kgo.RecordHeader{Key: foreignNames[r.IntN(len(foreignNames))]}
 		if r.IntN(8) == 0 {
-			h.Key = string(randomBytes(r, 1+r.IntN(12)))
+			h.Key = string(stage.RandomBytes(r, 1+r.IntN(12)))
 		}
 		switch r.IntN(5) {
 		case 0:
 		case 1:
 			h.Value = []byte{}
 		default:
-			h.Value = randomBytes(r, 1+r.IntN(40))
+			h.Value = stage.RandomBytes(r, 1+r.IntN(40))
 		}
 		headers = append(headers, h)
 	}
 	return headers
-}
-
-func randomBytes(r *rand.Rand, n int) []byte {
-	b := make([]byte, 0, n+8)
-	for len(b) < n {
-		b = binary.LittleEndian.AppendUint64(b, r.Uint64())
-	}
-	return b[:n]
 }
 
 // numberOf finds the number of a record in its headers.

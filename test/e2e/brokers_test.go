@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/kafka-redrive/redrive/internal/testkit"
@@ -49,19 +48,7 @@ func TestABrokerOfThreeMayStopOrDie(t *testing.T) {
 func (s *story) awaitInSync() {
 	s.t.Helper()
 	topics := append(s.sources(), s.origin, s.deadLetters(), "__consumer_offsets")
-	testkit.WaitFor(s.t, patience, "all replicas in sync", func(ctx context.Context) error {
-		details, err := s.client.Admin().ListTopicsWithInternal(ctx, topics...)
-		if err != nil {
-			return err
-		}
-		var behind error
-		details.EachPartition(func(p kadm.PartitionDetail) {
-			if len(p.ISR) < len(p.Replicas) {
-				behind = fmt.Errorf("%s/%d: in sync %v of %v", p.Topic, p.Partition, p.ISR, p.Replicas)
-			}
-		})
-		return behind
-	})
+	testkit.WaitFor(s.t, patience, "all replicas in sync", func(ctx context.Context) error { return s.client.InSync(ctx, topics...) })
 }
 
 // TestTooFewReplicasHoldTheOffsetAndParkNothing takes away the replica without which the topics accept no write: what is

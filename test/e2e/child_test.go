@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -198,24 +197,10 @@ func (c *child) metric(ctx context.Context, name, topic string) (float64, error)
 	if err != nil {
 		return 0, err
 	}
-	sum := 0.0
-	lines := bufio.NewScanner(strings.NewReader(string(body)))
-	for lines.Scan() {
-		line := lines.Text()
-		rest, ok := strings.CutPrefix(line, name)
-		if !ok || rest == "" || rest[0] != '{' && rest[0] != ' ' {
-			continue
-		}
-		if topic != "" && !strings.Contains(rest, `="`+topic+`"`) {
-			continue
-		}
-		value, err := strconv.ParseFloat(line[strings.LastIndexByte(line, ' ')+1:], 64)
-		if err != nil {
-			return 0, fmt.Errorf("metric %s: %w", line, err)
-		}
-		sum += value
+	if topic == "" {
+		return testkit.Metric(string(body), name)
 	}
-	return sum, lines.Err()
+	return testkit.Metric(string(body), name, `="`+topic+`"`)
 }
 
 // awaitMetric waits until a metric has the value.

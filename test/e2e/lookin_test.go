@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/kafka-redrive/redrive/internal/testkit"
@@ -41,16 +40,13 @@ func (s *story) handOver(topic string, from, n int) []string {
 // returns how many are left.
 func (s *story) trim(topic string, keep int64) (left int) {
 	s.t.Helper()
-	offsets := kadm.Offsets{}
+	offsets := map[int32]int64{}
 	for partition, end := range s.client.EndOffsets(topic) {
 		below := max(0, end-keep)
 		left += int(end - below)
-		offsets.Add(kadm.Offset{Topic: topic, Partition: partition, At: below})
+		offsets[partition] = below
 	}
-	answers, err := s.client.Admin().DeleteRecords(s.t.Context(), offsets)
-	if err := errors.Join(err, answers.Error()); err != nil {
-		s.t.Fatal(err)
-	}
+	s.client.DeleteRecords(topic, offsets)
 	return left
 }
 

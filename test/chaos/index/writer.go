@@ -2,7 +2,6 @@ package index
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
@@ -177,7 +176,7 @@ func (w *writer) letter() *kgo.Record {
 	case n < 3:
 		rec.Key = []byte{}
 	case n < 5:
-		rec.Key = randomBytes(r, 1+r.IntN(24))
+		rec.Key = stage.RandomBytes(r, 1+r.IntN(24))
 	default:
 		rec.Key = strconv.AppendInt([]byte("key-"), int64(r.IntN(10_000)), 10)
 	}
@@ -186,9 +185,9 @@ func (w *writer) letter() *kgo.Record {
 	case n < 10:
 		rec.Value = []byte{}
 	case n < 12:
-		rec.Value = randomBytes(r, 1000+r.IntN(7000))
+		rec.Value = stage.RandomBytes(r, 1000+r.IntN(7000))
 	default:
-		rec.Value = randomBytes(r, 1+r.IntN(200))
+		rec.Value = stage.RandomBytes(r, 1+r.IntN(200))
 	}
 	add := func(name, value string) {
 		rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: name, Value: []byte(value)})
@@ -200,7 +199,7 @@ func (w *writer) letter() *kgo.Record {
 		case 1:
 			h.Value = []byte{}
 		default:
-			h.Value = randomBytes(r, 1+r.IntN(40))
+			h.Value = stage.RandomBytes(r, 1+r.IntN(40))
 		}
 		rec.Headers = append(rec.Headers, h)
 	}
@@ -222,12 +221,4 @@ func (w *writer) letter() *kgo.Record {
 		add("redrive-group", "chaos-consumer")
 	}
 	return rec
-}
-
-func randomBytes(r *rand.Rand, n int) []byte {
-	b := make([]byte, 0, n+8)
-	for len(b) < n {
-		b = binary.LittleEndian.AppendUint64(b, r.Uint64())
-	}
-	return b[:n]
 }

@@ -2,7 +2,6 @@ package replay
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
@@ -99,7 +98,7 @@ func (w *workload) record(id int) *kgo.Record {
 	case 1:
 		rec.Value = []byte{}
 	default:
-		rec.Value = randomBytes(r, 1+r.IntN(200))
+		rec.Value = stage.RandomBytes(r, 1+r.IntN(200))
 	}
 	add := func(name, value string) {
 		rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: name, Value: []byte(value)})
@@ -108,7 +107,7 @@ func (w *workload) record(id int) *kgo.Record {
 	for range r.IntN(3) {
 		h := kgo.RecordHeader{Key: [...]string{"trace", "trace", "", "h\xc3("}[r.IntN(4)]}
 		if r.IntN(4) != 0 {
-			h.Value = randomBytes(r, r.IntN(20))
+			h.Value = stage.RandomBytes(r, r.IntN(20))
 		}
 		rec.Headers = append(rec.Headers, h)
 	}
@@ -155,12 +154,4 @@ func (w *workload) write(ctx context.Context, s *stage.Stage) error {
 	mu.Lock()
 	defer mu.Unlock()
 	return first
-}
-
-func randomBytes(r *rand.Rand, n int) []byte {
-	b := make([]byte, 0, n+8)
-	for len(b) < n {
-		b = binary.LittleEndian.AppendUint64(b, r.Uint64())
-	}
-	return b[:n]
 }

@@ -2,7 +2,9 @@ package stage
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
+	"math/rand/v2"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -85,4 +87,13 @@ func show(b []byte) string {
 	default:
 		return fmt.Sprintf("%x (%d bytes)", b, len(b))
 	}
+}
+
+// RandomBytes makes n bytes that do not compress.
+func RandomBytes(r *rand.Rand, n int) []byte {
+	b := make([]byte, 0, n+8)
+	for len(b) < n {
+		b = binary.LittleEndian.AppendUint64(b, r.Uint64())
+	}
+	return b[:n]
 }

@@ -273,29 +273,13 @@ func (s *Stage) bounceBroker(ctx context.Context, n int, down time.Duration) err
 	}
 	limited, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
-	if err := testkit.Await(limited, s.inSync); err != nil {
+	if err := testkit.Await(limited, func(ctx context.Context) error { return s.Client.InSync(ctx) }); err != nil {
 		return fmt.Errorf("wait until all replicas are in sync: %w", err)
 	}
 	s.mu.Lock()
 	e.To = NowMilli() + BrokerSettle.Milliseconds()
 	s.mu.Unlock()
 	s.Say("broker %d is back and in sync", n)
-	return nil
-}
-
-// inSync tells whether all replicas of all partitions are in sync.
-func (s *Stage) inSync(ctx context.Context) error {
-	topics, err := s.Client.Admin().ListTopicsWithInternal(ctx)
-	if err != nil {
-		return err
-	}
-	for _, t := range topics {
-		for _, p := range t.Partitions {
-			if p.Err != nil || len(p.ISR) < len(p.Replicas) {
-				return fmt.Errorf("%s/%d has %d of %d replicas in sync", t.Topic, p.Partition, len(p.ISR), len(p.Replicas))
-			}
-		}
-	}
 	return nil
 }
 

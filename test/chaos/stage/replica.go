@@ -1,15 +1,14 @@
 package stage
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
+
+	"github.com/kafka-redrive/redrive/internal/testkit"
 )
 
 // Replica is a dlt-replayer.
@@ -25,20 +24,7 @@ func (r *Replica) Metric(ctx context.Context, name string) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	sum := 0.0
-	for lines := bufio.NewScanner(strings.NewReader(string(body))); lines.Scan(); {
-		line := lines.Text()
-		rest, ok := strings.CutPrefix(line, name)
-		if !ok || rest == "" || rest[0] != '{' && rest[0] != ' ' {
-			continue
-		}
-		value, err := strconv.ParseFloat(line[strings.LastIndexByte(line, ' ')+1:], 64)
-		if err != nil {
-			return 0, fmt.Errorf("metric %s: %w", line, err)
-		}
-		sum += value
-	}
-	return sum, nil
+	return testkit.Metric(string(body), name)
 }
 
 // Ready is nil if the replica says that it is ready.

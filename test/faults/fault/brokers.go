@@ -208,19 +208,7 @@ func (s *scene) coordinator() int {
 
 // awaitInSync waits until every replica is in sync: another broker may go then.
 func (s *scene) awaitInSync() {
-	s.await("all replicas to be in sync", func(ctx context.Context) error {
-		topics, err := s.client.Admin().ListTopicsWithInternal(ctx)
-		if err != nil {
-			return err
-		}
-		var behind error
-		topics.EachPartition(func(p kadm.PartitionDetail) {
-			if len(p.ISR) < len(p.Replicas) {
-				behind = fmt.Errorf("%s/%d: in sync %v of %v", p.Topic, p.Partition, p.ISR, p.Replicas)
-			}
-		})
-		return behind
-	})
+	s.await("all replicas to be in sync", func(ctx context.Context) error { return s.client.InSync(ctx) })
 }
 
 // minISR takes away the replica without which the topics take no write.

@@ -208,26 +208,7 @@ func (p *process) metric(ctx context.Context, name string, labels ...string) (fl
 	if err != nil {
 		return 0, err
 	}
-	return sum(string(body), name, labels...)
-}
-
-func sum(metrics, name string, labels ...string) (float64, error) {
-	sum := 0.0
-	for line := range strings.SplitSeq(metrics, "\n") {
-		rest, ok := strings.CutPrefix(line, name)
-		if !ok || rest == "" || rest[0] != '{' && rest[0] != ' ' {
-			continue
-		}
-		if slices.ContainsFunc(labels, func(l string) bool { return !strings.Contains(rest, l) }) {
-			continue
-		}
-		value, err := strconv.ParseFloat(line[strings.LastIndexByte(line, ' ')+1:], 64)
-		if err != nil {
-			return 0, fmt.Errorf("metric %s: %w", line, err)
-		}
-		sum += value
-	}
-	return sum, nil
+	return testkit.Metric(string(body), name, labels...)
 }
 
 // reading is metric for a scene that must have it.
@@ -306,11 +287,11 @@ func (p *process) slowCommits() sign {
 		if err != nil {
 			return 0, err
 		}
-		all, err := sum(string(body), name+"_count")
+		all, err := testkit.Metric(string(body), name+"_count")
 		if err != nil {
 			return 0, err
 		}
-		fast, err := sum(string(body), name+"_bucket", label("le", "1"))
+		fast, err := testkit.Metric(string(body), name+"_bucket", label("le", "1"))
 		return all - fast, err
 	}
 	before := 0.0

@@ -476,17 +476,7 @@ func (s *scene) read(topic string, rank rank) {
 // trim removes what stands below the offsets, as retention does.
 func (s *scene) trim(topic string, below map[int32]int64) {
 	s.keep(topic)
-	var offsets kadm.Offsets
-	for partition, offset := range below {
-		offsets.AddOffset(topic, partition, offset, -1)
-	}
-	responses, err := s.client.Admin().DeleteRecords(s.ctx, offsets)
-	if err == nil {
-		err = responses.Error()
-	}
-	if err != nil {
-		s.failf("delete the records of %s: %w", topic, err)
-	}
+	s.check(s.client.DeleteRecords(s.ctx, topic, below))
 }
 
 // deleteTopic deletes a topic, and with it the commits there.
