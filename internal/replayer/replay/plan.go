@@ -70,7 +70,7 @@ const (
 	maxExcluded = 1000
 	// sampleSize is how many letters a Plan shows.
 	sampleSize = 10
-	pageSize   = 5000
+	pageSize   = 10_000
 )
 
 // Plan says what a request would replay. It can be kept, read like code, and executed as it is.
@@ -214,6 +214,32 @@ type planner struct {
 	look  survey
 	moved map[string]int64 // by destination: letters that its partition count moves
 	ahead map[lane]int64   // how many letters of a key are in the plan
+	taken []rank           // in the order of Plan.IDs
+}
+
+// rank is where a letter stands in deadletter.ReplayOrder.
+type rank struct {
+	unplaced       bool
+	origin         string
+	partition      int32
+	offset, letter int64
+}
+
+func rankOf(l *deadletter.Letter) rank {
+	if l.OriginPartition < 0 || l.OriginOffset < 0 {
+		return rank{unplaced: true, letter: l.ID}
+	}
+	return rank{origin: l.Origin, partition: l.OriginPartition, offset: l.OriginOffset, letter: l.ID}
+}
+
+func (a rank) compare(b rank) int {
+	if a.unplaced != b.unplaced {
+		if b.unplaced {
+			return -1
+		}
+		return 1
+	}
+	return cmp.Or(cmp.Compare(a.origin, b.origin), cmp.Compare(a.partition, b.partition), cmp.Compare(a.offset, b.offset), cmp.Compare(a.letter, b.letter))
 }
 
 // eligible are the states of letters that a job may claim. A claim that ran out long ago is nobody's.
@@ -249,7 +275,13 @@ func (p *planner) gather() error {
 	if len(filter.States) == 0 {
 		return nil
 	}
-	page := deadletter.Page{Order: deadletter.ReplayOrder, Limit: pageSize}
+	// Letters that a filter describes are read in the order of an index, since ReplayOrder sorts all of them for each page. Named
+	// ones are few, and each must come after the older ones of its key.
+	page := deadletter.Page{Order: deadletter.Oldest, Limit: pageSize}
+	if named(&filter) {
+		page.Order = deadletter.ReplayOrder
+	}
+	defer p.sort()
 	for {
 		letters, err := p.r.ledger.Letters(p.ctx, filter, page)
 		if err != nil {
@@ -263,6 +295,14 @@ func (p *planner) gather() error {
 		if page.After = letters.Next; page.After == "" {
 			return nil
 		}
+	}
+}
+
+// sort puts the plan in the order in which it would be sent.
+func (p *planner) sort() {
+	slices.SortFunc(p.taken, rank.compare)
+	for i := range p.taken {
+		p.plan.IDs[i] = p.taken[i].letter
 	}
 }
 
@@ -289,7 +329,7 @@ func (p *planner) consider(l *deadletter.Letter) error {
 	if known && l.OriginPartitions > 0 && l.OriginPartitions != count {
 		p.moved[to]++
 	}
-	p.plan.IDs = append(p.plan.IDs, l.ID)
+	p.plan.IDs, p.taken = append(p.plan.IDs, l.ID), append(p.taken, rankOf(l))
 	p.plan.Destinations[to]++
 	p.plan.Origins[l.Origin]++
 	p.plan.Reasons[cmp.Or(string(l.Reason), "none")]++

@@ -148,7 +148,7 @@ func (r *Replayer) valid(req *Request) error {
 	case req.Expect < 0:
 		return invalid("the count that is expected can not be negative")
 	}
-	if spec.Rate == 0 {
+	if spec.Rate == 0 && req.Plan == nil { // In a plan it means that there is no limit.
 		spec.Rate = r.opts.DefaultRate
 	}
 	if to := spec.Destination; to != "" {

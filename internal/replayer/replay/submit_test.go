@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"slices"
@@ -8,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/kafka-redrive/redrive/internal/deadletter"
@@ -132,6 +133,10 @@ func TestBulkNeedsReasonCountAndRate(t *testing.T) {
 		if job.Spec.Rate != 50 || job.Total != 30 {
 			t.Errorf("rate %v, %d letters", job.Spec.Rate, job.Total)
 		}
+		planned := Plan{Version: PlanVersion, IDs: []int64{1, 2}}
+		if job := p.submit(everything(func(q *Request) { q.Plan = &planned })); job.Spec.Rate != 0 {
+			t.Errorf("rate %v of a plan that has no limit", job.Spec.Rate)
+		}
 	})
 }
 
@@ -175,7 +180,7 @@ func TestAPlanIsExecutedAsItIsAndAuditedBefore(t *testing.T) {
 		for _, l := range r.letters(deadletter.Filter{States: []deadletter.State{deadletter.Dead}}) {
 			want = append(want, l.ID)
 		}
-		if diff := cmp.Diff(want, made.IDs); diff != "" {
+		if diff := gocmp.Diff(want, made.IDs); diff != "" {
 			t.Errorf("ids (-want +got):\n%s", diff)
 		}
 		if len(made.Excluded) != 1 || made.Excluded[0].Letter != letters[4].ID || made.Excluded[0].Reason != CodeDiscarded || made.ExcludedBy[CodeDiscarded] != 1 {
@@ -219,7 +224,7 @@ func TestAPlanIsExecutedAsItIsAndAuditedBefore(t *testing.T) {
 		for _, item := range items {
 			ran = append(ran, item.Letter.ID)
 		}
-		if diff := cmp.Diff(read.IDs, ran); diff != "" {
+		if diff := gocmp.Diff(read.IDs, ran); diff != "" {
 			t.Errorf("what ran is not the plan (-plan +ran):\n%s", diff)
 		}
 		for _, rec := range r.copies("orders") {
@@ -243,7 +248,7 @@ func TestAPlanOfManyLettersIsMadePageByPage(t *testing.T) {
 		for from := int64(0); from < all; from += 1000 {
 			batch := deadletter.Batch{TopicID: id, Topic: "orders.dlt", Expected: from, Next: from + 1000}
 			for i := range int64(1000) {
-				rec := letter{key: "k", offset: from + i}.record()
+				rec := letter{key: "k", offset: all - from - i}.record() // The last in the ledger is the first to go.
 				rec.Offset = from + i
 				batch.Letters = append(batch.Letters, deadletter.FromRecord(rec, id, "orders", ""))
 			}
@@ -259,7 +264,7 @@ func TestAPlanOfManyLettersIsMadePageByPage(t *testing.T) {
 		}
 		defer q.close()
 		plan, err := q.Plan(t.Context(), everything())
-		if err != nil || len(plan.IDs) != all || !slices.IsSorted(plan.IDs) {
+		if err != nil || len(plan.IDs) != all || !slices.IsSortedFunc(plan.IDs, func(a, b int64) int { return cmp.Compare(b, a) }) {
 			t.Fatalf("%d ids, %v", len(plan.IDs), err)
 		}
 		job, _, err := q.Submit(t.Context(), everything(func(req *Request) { req.Expect = all }))
