@@ -107,7 +107,7 @@ type Fetcher struct {
 	topics   map[string]topicState
 	ahead    map[part]*chunk
 	size     int64
-	density  map[part]float64 // bytes an offset, as last seen
+	spread   map[part]spread
 	troubles map[string]Trouble
 }
 
@@ -116,6 +116,14 @@ type part struct {
 	id        deadletter.TopicID
 	topic     string
 	partition int32
+}
+
+// spread is how the bytes of a partition lie, as last seen.
+type spread struct {
+	density float64 // bytes an offset
+	// batch is what to ask for at least. A broker gives a batch that is larger than what was asked for only to the first
+	// partition of a request (KIP-74), and nothing to the others.
+	batch float64
 }
 
 // chunk is what stands in a partition from one offset to another, which is not in it.
@@ -145,7 +153,7 @@ func New(opts Options) (*Fetcher, error) {
 		log:      log.With("component", "fetch"),
 		topics:   map[string]topicState{},
 		ahead:    map[part]*chunk{},
-		density:  map[part]float64{},
+		spread:   map[part]spread{},
 		troubles: map[string]Trouble{},
 	}, nil
 }
@@ -325,11 +333,11 @@ func (f *Fetcher) asks(open []*pending) []ask {
 			}
 			last = w.offset
 		}
-		density := f.density[p.part]
-		if density == 0 {
-			density = 1 << 10
+		lie := f.spread[p.part]
+		if lie.density == 0 {
+			lie.density = 1 << 10
 		}
-		bytes := minRead + density*float64(last-p.wants[0].offset+1)
+		bytes := max(minRead, lie.batch) + lie.density*float64(last-p.wants[0].offset+1)
 		asks = append(asks, ask{part: p.part, offset: p.wants[0].offset, maxBytes: int32(min(bytes, maxRead))})
 	}
 	return asks
@@ -350,7 +358,7 @@ func (f *Fetcher) take(ctx context.Context, p *pending, a answer, results []Resu
 		p.doubt, p.said = "", 0
 		f.trouble(ctx, topic, nil)
 		f.mu.Lock()
-		f.density[p.part] = float64(a.bytes) / float64(a.next-first)
+		f.spread[p.part] = spread{density: float64(a.bytes) / float64(a.next-first), batch: f.spread[p.part].batch}
 		f.mu.Unlock()
 		c := &chunk{from: first, next: a.next, records: a.records}
 		p.serve(c, results)
@@ -363,6 +371,13 @@ func (f *Fetcher) take(ctx context.Context, p *pending, a answer, results []Resu
 		}
 		f.forget(topic)
 		return false, true
+	case a.err == nil && a.stable > first:
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		lie := f.spread[p.part]
+		lie.batch = min(2*max(minRead, lie.batch), maxRead)
+		f.spread[p.part] = lie
+		return false, false
 	default:
 		// A transaction below the place is open again, to a broker that leads only since a moment ago.
 		f.trouble(ctx, topic, fmt.Errorf("partition %d, offset %d: not readable as committed yet", p.part.partition, first))

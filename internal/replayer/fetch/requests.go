@@ -151,6 +151,7 @@ type answer struct {
 	records       []*kgo.Record
 	next          int64 // behind what was read; the offset asked for if that was nothing
 	highWatermark int64 // -1: not known
+	stable        int64 // below it all is committed or aborted; -1: not known
 	bytes         int
 	err           error
 }
@@ -190,7 +191,7 @@ func (f *Fetcher) read(ctx context.Context, node int32, committed bool, asks []a
 	}
 	answers := make([]answer, 0, len(asks))
 	for _, a := range asks {
-		answers = append(answers, answer{next: a.offset, highWatermark: -1, err: errors.New("the broker did not answer for the partition")})
+		answers = append(answers, answer{next: a.offset, highWatermark: -1, stable: -1, err: errors.New("the broker did not answer for the partition")})
 	}
 	for _, t := range response.Topics {
 		for i := range t.Partitions {
@@ -208,14 +209,14 @@ func (f *Fetcher) read(ctx context.Context, node int32, committed bool, asks []a
 
 func (f *Fetcher) decode(a ask, isolation kgo.IsolationLevel, p *kmsg.FetchResponseTopicPartition) answer {
 	if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
-		return answer{next: a.offset, highWatermark: -1, err: err}
+		return answer{next: a.offset, highWatermark: -1, stable: -1, err: err}
 	}
 	opts := kgo.ProcessFetchPartitionOpts{Offset: a.offset, IsolationLevel: isolation, Topic: a.part.topic, Partition: a.part.partition}
 	read, next := kgo.ProcessFetchPartition(opts, p, f.inflow, nil)
 	if next > a.offset {
 		read.Err = nil // What could be read counts; the next request begins behind it and meets the error.
 	}
-	return answer{records: read.Records, next: next, highWatermark: p.HighWatermark, bytes: len(p.RecordBatches), err: read.Err}
+	return answer{records: read.Records, next: next, highWatermark: p.HighWatermark, stable: p.LastStableOffset, bytes: len(p.RecordBatches), err: read.Err}
 }
 
 func isOutOfRange(err error) bool { return errors.Is(err, kerr.OffsetOutOfRange) }
