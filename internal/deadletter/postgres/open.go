@@ -31,6 +31,7 @@ type Options struct {
 // Ledger implements [deadletter.Ledger].
 type Ledger struct {
 	pool   *pgxpool.Pool
+	begin  string // the statements that begin a transaction
 	logger *slog.Logger
 	closed context.Context // ends with Close
 	shut   context.CancelFunc
@@ -59,7 +60,7 @@ func Open(ctx context.Context, options Options) (*Ledger, error) {
 		return nil, err
 	}
 	l := &Ledger{
-		logger: options.logger(),
+		logger: options.logger(), begin: beginning(stillness),
 		topics: map[int32]topic{}, numbers: map[deadletter.TopicID]int32{}, expired: map[partition]int64{},
 	}
 	l.closed, l.shut = context.WithCancel(context.Background())

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/kafka-redrive/redrive/internal/deadletter"
 	"github.com/kafka-redrive/redrive/internal/deadletter/sqlquery"
 	"github.com/kafka-redrive/redrive/internal/envelope"
@@ -141,7 +143,7 @@ func TestListsAreReadFromAnIndex(t *testing.T) {
 	}
 	example := sample("orders.dlt", n/2, 1, r)[0]
 	from, to := example.DeadAt.Add(-time.Hour), example.DeadAt
-	indexes := []string{"letters_state", "letters_origin", "letters_reason", "letters_error_type", "letters_fingerprint", "letters_key", "letters_message"}
+	indexes := []string{"letters_state", "letters_origin", "letters_reason", "letters_error_type", "letters_fingerprint", "letters_key", "letters_message", "letters_expiring"}
 	for _, c := range []struct {
 		filter deadletter.Filter
 		index  string
@@ -456,4 +458,31 @@ func TestKilledServerLeavesNothingHalf(t *testing.T) {
 		t.Error("nothing was replayed")
 	}
 	t.Logf("%d letters indexed, %d replayed", k.indexed.Load(), marked)
+}
+
+// A process that is stopped in the middle of a transaction holds locks, and no lease frees those.
+func TestWhoStandsStillInATransactionKeepsNobodyFromItsJob(t *testing.T) {
+	url := testkit.RealPostgres(t)
+	stopped, other := openAt(t, url), openAt(t, url)
+	stopped.begin = beginning(time.Second)
+	_, _ = claimOne(t, other)
+	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
+	defer cancel()
+	err := stopped.transact(ctx, "stand still", func(ctx context.Context, tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "UPDATE jobs SET until = clock_timestamp()"); err != nil {
+			return err
+		}
+		// This waits for the lock.
+		if _, err := other.pool.Exec(ctx, "UPDATE jobs SET until = clock_timestamp()"); err != nil {
+			t.Errorf("end the lease: %v", err)
+		}
+		job, err := other.LeaseJob(ctx, "other", time.Hour)
+		if err != nil || job == nil {
+			t.Errorf("leased %v, %v", job, err)
+		}
+		return nil
+	})
+	if err == nil {
+		t.Error("the transaction of a process that stood still was committed")
+	}
 }

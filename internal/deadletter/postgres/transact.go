@@ -19,6 +19,15 @@ import (
 // tries is how often a transaction is tried that the database itself breaks off.
 const tries = 5
 
+// stillness is how long the database waits in a transaction for the next statement, and then breaks it off. What a process that
+// is stopped, or cut off from the network, has locked would be locked for as long otherwise: its jobs could not be taken over.
+const stillness = 10 * time.Second
+
+// beginning is how a transaction begins. It is not set for the session, since a pooler lends that out to others.
+func beginning(stillness time.Duration) string {
+	return fmt.Sprintf("BEGIN; SET LOCAL idle_in_transaction_session_timeout = %d", stillness.Milliseconds())
+}
+
 // errAgain asks transact to begin anew: what was read before is not so any more.
 var errAgain = errors.New("changed meanwhile")
 
@@ -38,7 +47,7 @@ func (l *Ledger) transact(ctx context.Context, act string, do func(context.Conte
 	ctx, done := l.call(ctx)
 	defer done()
 	for try := 1; ; try++ {
-		err := pgx.BeginFunc(ctx, l.pool, func(tx pgx.Tx) error { return do(ctx, tx) })
+		err := pgx.BeginTxFunc(ctx, l.pool, pgx.TxOptions{BeginQuery: l.begin}, func(tx pgx.Tx) error { return do(ctx, tx) })
 		if err == nil || !lost(err) || try == tries {
 			return wrap(act, err)
 		}
