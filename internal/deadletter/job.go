@@ -122,7 +122,8 @@ type Want struct {
 // ClaimResult is the outcome of a Want. Exactly one of Granted and Refused is meaningful.
 type ClaimResult struct {
 	Want Want
-	// Granted is the claim. Its ReplayCount is one more than the highest of any letter or claim of the message id.
+	// Granted is the claim. Its ReplayCount is one more than the highest of any letter or claim of the message id, but for claims
+	// that were given back.
 	Granted *Claim
 	// Before is the claim that was taken over because its lease had run out, nil for none: its holder may have sent a copy
 	// to Before.Target, at or above that offset, with Before.ReplayCount and Before.Job. Granted has the same ReplayCount,

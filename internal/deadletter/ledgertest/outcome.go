@@ -95,6 +95,7 @@ func (r *rig) outcomeBack() {
 	if again.Before != nil {
 		r.t.Errorf("a claim that was given back is taken over: %+v", again.Before)
 	}
+	r.same("the replay count", again.Granted.ReplayCount, 1)
 	r.finish(sent(again, 500))
 }
 

@@ -166,8 +166,8 @@ func claimResults(wants []deadletter.Want, seen map[int64]claimSeen) []deadlette
 	return out
 }
 
-// finishLetters writes what became of letters whose claim is the current one. Claim and copy stay with what was replayed. The
-// state is hidden from the planner, which might look for all that is claimed in an index otherwise: few letters are, but until the
+// finishLetters writes what became of letters whose claim is the current one. Claim and copy stay with what was replayed. A claim that
+// is given back has replayed nothing, and the next one counts as it did. The state is hidden from the planner, which might look for all that is claimed in an index otherwise: few letters are, but until the
 // next vacuum it has an entry for each that has been.
 var finishLetters = movedAfter(`outcome AS MATERIALIZED (
 		SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[], $5::bigint[], $6::text[], $7::text[], $8::text[],
@@ -182,6 +182,7 @@ var finishLetters = movedAfter(`outcome AS MATERIALIZED (
 			fence_epoch = CASE WHEN o.copied THEN l.fence_epoch END, fence_n = CASE WHEN o.copied THEN l.fence_n END,
 			claim_until = CASE WHEN o.copied THEN l.claim_until END, target_topic = CASE WHEN o.copied THEN l.target_topic END,
 			target_partition = CASE WHEN o.copied THEN l.target_partition END, target_offset = CASE WHEN o.copied THEN l.target_offset END,
+			claim_count = l.claim_count - CASE WHEN o.item = 'open' AND NOT o.copied THEN 1 ELSE 0 END,
 			came_back = o.copied AND l.came_back
 		FROM (SELECT *, state = 'replayed' AS copied FROM outcome) AS o
 		WHERE l.id = o.letter AND coalesce(l.state, '') = 'claimed' AND l.fence_epoch = o.fence_epoch AND l.fence_n = o.fence_n AND l.job = o.job

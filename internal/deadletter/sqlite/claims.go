@@ -262,9 +262,13 @@ func (c *change) finish(h *held, o deadletter.Outcome, tally counters) error {
 	if item != deadletter.ItemDone && o.Expired {
 		state = deadletter.Expired
 	}
-	changed, err := c.exec(`UPDATE letters SET state = ?1, state_at = ?2, note = ?3, copy_topic = ?4, copy_partition = ?5, copy_offset = ?6
+	unused := 0
+	if item == deadletter.ItemOpen {
+		unused = 1 // It has replayed nothing, and the next claim counts as it did.
+	}
+	changed, err := c.exec(`UPDATE letters SET state = ?1, state_at = ?2, note = ?3, copy_topic = ?4, copy_partition = ?5, copy_offset = ?6, claim_count = claim_count - ?10
 WHERE id = ?7 AND state = 'claimed' AND fence_epoch = ?8 AND fence_n = ?9`,
-		string(state), c.micros(), why, copied.Topic, copied.Partition, copied.Offset, o.Claim.Letter, h.fence.Epoch, h.fence.N)
+		string(state), c.micros(), why, copied.Topic, copied.Partition, copied.Offset, o.Claim.Letter, h.fence.Epoch, h.fence.N, unused)
 	if err != nil {
 		return err
 	}
