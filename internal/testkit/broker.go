@@ -117,6 +117,17 @@ func (b *broker) kill() error {
 	return nil
 }
 
+func (b *broker) signal(sig syscall.Signal) error {
+	p := b.current()
+	if p == nil {
+		return fmt.Errorf("signal broker %d: it has no process", b.node)
+	}
+	return p.signal(sig)
+}
+
+func (b *broker) pause() error  { return b.signal(syscall.SIGSTOP) }
+func (b *broker) resume() error { return b.signal(syscall.SIGCONT) }
+
 func (b *broker) current() *process {
 	b.mu.Lock()
 	defer b.mu.Unlock()

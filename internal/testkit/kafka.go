@@ -204,6 +204,12 @@ func (k *Kafka) Kill(n ...int) error { return k.each(n, (*broker).kill) }
 // 30 s is killed, which is an error.
 func (k *Kafka) Stop(n ...int) error { return k.each(n, (*broker).stop) }
 
+// Pause makes the brokers that are named, or all, stand still: their connections stay, and nothing is answered until Resume.
+func (k *Kafka) Pause(n ...int) error { return k.each(n, (*broker).pause) }
+
+// Resume ends a Pause.
+func (k *Kafka) Resume(n ...int) error { return k.each(n, (*broker).resume) }
+
 // Running tells whether broker n has a process; it may not be ready.
 func (k *Kafka) Running(n int) bool {
 	return n >= 1 && n <= len(k.brokers) && k.brokers[n-1].running()

@@ -249,6 +249,7 @@ func (r *run) report(h *history, f *findings, took time.Duration) *stage.Report 
 	report.None("frozen_marks", r.frozenMarks, "letters")
 	report.Add("frozen_sends", float64(r.frozenSends), "copies")
 	report.Add("frozen_sends_max", float64(r.frozenMost), "copies")
+	report.Add("frozen_held_max", float64(r.frozenHeld), "records")
 	report.Add("frozen_fenced", float64(r.frozenFenced), "writes")
 	report.Add("replay_kills", float64(kinds[stage.ReplicaKilled]), "kills")
 	report.Add("replay_point_kills", float64(hits), "kills")

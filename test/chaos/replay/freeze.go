@@ -15,6 +15,8 @@ import (
 // frozenRate is the pace of a job in whose middle a replica is stopped: it takes some seconds.
 const frozenRate = frozenLetters / 6
 
+const inFlight = "redrive_replay_in_flight_records"
+
 // freeze stops the replica that works on a job for longer than its lease, lets the other do the rest, and continues the first.
 func (r *run) freeze(ctx context.Context, n int) error {
 	if err := r.create(ctx, fmt.Sprintf("frozen-%d", n), frozenType(n), frozenRate); err != nil {
@@ -43,7 +45,8 @@ func (r *run) freeze(ctx context.Context, n int) error {
 	if err != nil {
 		return err
 	}
-	if err := frozen.Freeze(); err != nil {
+	held, err := r.stop(ctx, frozen, n%2 == 0)
+	if err != nil {
 		return err
 	}
 	thaw := func() error {
@@ -95,8 +98,34 @@ func (r *run) freeze(ctx context.Context, n int) error {
 	r.frozenMost = max(r.frozenMost, sent)
 	fenced, err := frozen.Metric(ctx, "redrive_replay_fenced_total")
 	r.frozenFenced += int(fenced - fencedBefore)
-	r.Say("%s went on: %d copies more", frozen.Name, sent)
+	r.Say("%s went on: %d copies more, %d were with its client", frozen.Name, sent, held)
 	return err
+}
+
+// stop stops a replica and tells how many records were with its client before. Full waits for many: no broker answers meanwhile.
+func (r *run) stop(ctx context.Context, replica *stage.Replica, full bool) (held int, err error) {
+	if full {
+		if err := r.stage.Kafka.Pause(); err != nil {
+			return 0, err
+		}
+		defer func() { err = errors.Join(err, r.stage.Kafka.Resume()) }()
+		// A claim before that may have left less to hand over.
+		within, cancel := context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+		_ = r.stage.Await(within, 2*time.Second, "records with the client", func(ctx context.Context) error {
+			n, err := replica.Metric(ctx, inFlight)
+			if err == nil && n < stage.InFlight/2 {
+				err = fmt.Errorf("%v records", n)
+			}
+			return err
+		})
+	}
+	n, err := replica.Metric(ctx, inFlight)
+	if err != nil {
+		return 0, err
+	}
+	r.frozenHeld = max(r.frozenHeld, int(n))
+	return int(n), replica.Freeze()
 }
 
 // owner is the replica that works on a job; nil for none.

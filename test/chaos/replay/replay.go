@@ -14,7 +14,8 @@
 //     twice_unexplained.
 //   - order_first: first copies that stand behind one of a later letter of their key.
 //   - corrupt, id_changed, misrouted: copies with other bytes, another message id or replay headers, or in another partition.
-//   - frozen_marks: letters that changed when a replica went on after its lease; frozen_sends_max is how many copies it then sent.
+//   - frozen_marks: letters that changed when a replica went on after its lease; frozen_sends_max is how many copies it then sent, frozen_held_max
+//     how many records its client had when it stopped.
 //
 // The moments of kills depend on the machine as well as on the seed: a seed repeats the letters, not the run.
 package replay
@@ -66,7 +67,7 @@ type run struct {
 	stage *stage.Stage
 	jobs  []string // ids, all that were created
 
-	frozenMarks, frozenSends, frozenMost, frozenFenced int
+	frozenMarks, frozenSends, frozenMost, frozenFenced, frozenHeld int
 	details                                            stage.Details
 }
 
