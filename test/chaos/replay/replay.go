@@ -68,7 +68,7 @@ type run struct {
 	jobs  []string // ids, all that were created
 
 	frozenMarks, frozenSends, frozenMost, frozenFenced, frozenHeld int
-	details                                            stage.Details
+	details                                                        stage.Details
 }
 
 // Run tells the story. The error is about the run itself; what is wrong with the replays is in the report.
