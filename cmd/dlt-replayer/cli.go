@@ -14,7 +14,7 @@ import (
 
 // The exit codes beside those of every command line.
 const (
-	exitPartial     = 3   // Some letters were not replayed.
+	exitPartial     = 3   // Some letters were not replayed, or not kept.
 	exitNothing     = 4   // Nothing matched.
 	exitRefused     = 5   // Refused, or no permission.
 	exitInterrupted = 130 // As a shell shows a death by SIGINT.
@@ -22,7 +22,7 @@ const (
 
 // The errors of commands that have said already what there is to say.
 var (
-	errPartial     = errors.New("not all letters were replayed")
+	errPartial     = errors.New("not all letters were replayed, or kept")
 	errNothing     = errors.New("nothing matched")
 	errInterrupted = errors.New("interrupted")
 )
@@ -62,7 +62,7 @@ func settings() []command.Setting {
 
 // newCLI is a command line of the dlt-replayer.
 func newCLI(p command.Process) *cli {
-	return &cli{Line: command.Line{Process: p, Program: "dlt-replayer", Build: app.ReadBuild(version), Settings: settings()}}
+	return &cli{Line: command.Line{Process: p, Program: "dlt-replayer", Build: app.ReadBuild(version, commit, date), Settings: settings()}}
 }
 
 // execute runs one command line to its end and returns the exit code. The end of
@@ -142,13 +142,13 @@ REDRIVE_TOKEN, or in the file that REDRIVE_TOKEN_FILE or --token-file names.
 Answers go to standard output, everything else to standard error.
 
 Exit codes: 0 done; 1 failure; 2 usage or configuration, nothing was done; 3 not all
-letters were replayed; 4 nothing matched; 5 refused, or no permission; 130
+letters were replayed, or kept; 4 nothing matched; 5 refused, or no permission; 130
 interrupted.`,
 	}
 	serving := []*cobra.Command{c.serveCommand(), c.migrateCommand(), c.configCommand(), c.tokenCommand(), c.healthcheckCommand(), c.VersionCommand()}
 	asking := []*cobra.Command{
 		c.listCommand(), c.showCommand(), c.groupsCommand(), c.statsCommand(), c.replayCommand(), c.jobsCommand(),
-		c.discardCommand(), c.undiscardCommand(), c.purgeCommand(), c.auditCommand(), c.exportCommand(),
+		c.discardCommand(), c.undiscardCommand(), c.purgeCommand(), c.expiringCommand(), c.rescueCommand(), c.auditCommand(), c.exportCommand(),
 	}
 	for _, cmd := range asking {
 		flags := cmd.PersistentFlags()

@@ -62,6 +62,6 @@ Exit codes: 0 done; 2 usage.`,
 	flags := cmd.Flags()
 	flags.StringVar(&e.Name, "name", "", "`name` of who gets it, as the audit trail says it (required)")
 	flags.StringVar(&e.Role, "role", "viewer", "`role`: viewer, operator or admin")
-	flags.StringSliceVar(&e.Topics, "topic", nil, "`topic` of dead letters that it is for, may be repeated; all if it is not given")
+	flags.StringSliceVar(&e.Topics, "topic", e.Topics, "`topic` of dead letters that it is for, may be repeated; all if it is not given")
 	return c.WithOutput(cmd)
 }

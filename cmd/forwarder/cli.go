@@ -40,7 +40,7 @@ func settings() []command.Setting {
 
 // newCLI is a command line of the forwarder.
 func newCLI(p command.Process) *cli {
-	return &cli{command.Line{Process: p, Program: "forwarder", Build: app.ReadBuild(version), Settings: settings()}}
+	return &cli{command.Line{Process: p, Program: "forwarder", Build: app.ReadBuild(version, commit, date), Settings: settings()}}
 }
 
 // execute runs one command line to its end and returns the exit code. The end of

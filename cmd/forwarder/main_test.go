@@ -175,7 +175,7 @@ func TestVersionAndSchemaAreJSONToo(t *testing.T) {
 		}
 	}
 	text := execIn(t, nil, "version").stdout
-	if !regexp.MustCompile(`^forwarder \S+ \(revision \S+, go1\.\S+, \w+/\w+\)\n$`).MatchString(text) {
+	if !regexp.MustCompile(`^forwarder \S+ \(revision \S+, date \S+, go1\.\S+, \w+/\w+\)\n$`).MatchString(text) {
 		t.Errorf("version: %q", text)
 	}
 }

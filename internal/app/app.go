@@ -41,6 +41,7 @@ import (
 	"github.com/kafka-redrive/redrive/internal/config"
 	"github.com/kafka-redrive/redrive/internal/forwarder"
 	"github.com/kafka-redrive/redrive/internal/kafka"
+	"github.com/kafka-redrive/redrive/internal/tracing"
 )
 
 // Options say what is built.
@@ -62,6 +63,9 @@ type Options struct {
 	Reload func() (*config.Config, error)
 	// Hangup asks for a reload with each value. Nil: only the file does.
 	Hangup <-chan struct{}
+
+	// tracer is that of the process, once New has made it; nil if tracing is off.
+	tracer *tracing.Tracer
 }
 
 func (o Options) withDefaults() Options {
@@ -119,6 +123,11 @@ func New(ctx context.Context, opts Options) (_ *App, err error) {
 	}()
 
 	a.registry = newRegistry(opts.Build)
+	if err := a.opts.trace(ctx, forwarderClientID, opts.Config.Kafka.ClientID, a.registry); err != nil {
+		return nil, &ConfigError{err}
+	}
+	opts = a.opts
+	a.undo.push("tracer", opts.flush(time.Duration(opts.Config.Forwarder.ShutdownTimeout))) //nolint:contextcheck // It has a limit of its own.
 	a.forward, err = forwarderOptions(opts, a.registry)
 	if err != nil {
 		return nil, &ConfigError{err}
@@ -227,7 +236,7 @@ func NewLogger(w io.Writer, settings config.Logging, terminal bool) (*slog.Logge
 	level.Set(initial)
 	options := &slog.HandlerOptions{Level: level}
 	if settings.Format == "text" || settings.Format == "auto" && terminal {
-		return slog.New(slog.NewTextHandler(w, options)), level, nil
+		return slog.New(tracing.LogHandler(slog.NewTextHandler(w, options))), level, nil
 	}
 	// Levels in lower case, as everywhere else in our output.
 	options.ReplaceAttr = func(groups []string, attr slog.Attr) slog.Attr {
@@ -236,7 +245,7 @@ func NewLogger(w io.Writer, settings config.Logging, terminal bool) (*slog.Logge
 		}
 		return attr
 	}
-	return slog.New(slog.NewJSONHandler(w, options)), level, nil
+	return slog.New(tracing.LogHandler(slog.NewJSONHandler(w, options))), level, nil
 }
 
 func parseLevel(text string) (slog.Level, error) {

@@ -38,7 +38,7 @@ func options(t *testing.T, brokers []string) Options {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Options{Config: cfg, ConfigPath: "topics.yaml", Build: ReadBuild("1.2.3"), Logger: testkit.Logger(t)}
+	return Options{Config: cfg, ConfigPath: "topics.yaml", Build: ReadBuild("1.2.3", "", ""), Logger: testkit.Logger(t)}
 }
 
 func cluster(t *testing.T, opts ...kfake.Opt) *kfake.Cluster {
@@ -410,7 +410,7 @@ func reloadable(t *testing.T, c *kfake.Cluster) (opts Options, write func(topics
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Options{Config: cfg, ConfigPath: path, Build: ReadBuild("1.2.3"), Logger: testkit.Logger(t), Reload: load}, write
+	return Options{Config: cfg, ConfigPath: path, Build: ReadBuild("1.2.3", "", ""), Logger: testkit.Logger(t), Reload: load}, write
 }
 
 // awaitMetrics waits until all lines are among the metrics.

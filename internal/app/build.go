@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"runtime"
 	"runtime/debug"
 
@@ -12,35 +13,36 @@ import (
 type Build struct {
 	Version  string `json:"version"`
 	Revision string `json:"revision"`
+	Date     string `json:"date"` // of the revision, in RFC 3339
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
 }
 
-// ReadBuild completes the version that was set at link time, if any, with what
+// ReadBuild completes what was set at link time, each "" if it was not, with what
 // the toolchain noted in the binary.
-func ReadBuild(version string) Build {
-	b := Build{
-		Version:  version,
-		Revision: "unknown",
+func ReadBuild(version, commit, date string) Build {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		info = &debug.BuildInfo{}
+	}
+	return makeBuild(version, commit, date, info)
+}
+
+func makeBuild(version, commit, date string, info *debug.BuildInfo) Build {
+	noted := map[string]string{}
+	for _, s := range info.Settings {
+		noted[s.Key] = s.Value
+	}
+	if info.Main.Version == "(devel)" {
+		info.Main.Version = ""
+	}
+	return Build{
+		Version:  cmp.Or(version, info.Main.Version, "dev"),
+		Revision: cmp.Or(commit, noted["vcs.revision"], "unknown"),
+		Date:     cmp.Or(date, noted["vcs.time"], "unknown"),
 		Go:       runtime.Version(),
 		Platform: runtime.GOOS + "/" + runtime.GOARCH,
 	}
-	info, ok := debug.ReadBuildInfo()
-	if ok && b.Version == "" {
-		b.Version = info.Main.Version
-	}
-	if b.Version == "" || b.Version == "(devel)" {
-		b.Version = "dev"
-	}
-	if !ok {
-		return b
-	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" && s.Value != "" {
-			b.Revision = s.Value
-		}
-	}
-	return b
 }
 
 // newRegistry makes a registry with the metrics of the process itself.
@@ -49,7 +51,7 @@ func newRegistry(b Build) *prometheus.Registry {
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "redrive_build_info",
 		Help:        "The running build; the value is always 1.",
-		ConstLabels: prometheus.Labels{"version": b.Version, "revision": b.Revision, "goversion": b.Go},
+		ConstLabels: prometheus.Labels{"version": b.Version, "revision": b.Revision, "date": b.Date, "goversion": b.Go},
 	})
 	info.Set(1)
 	registry.MustRegister(

@@ -19,6 +19,7 @@ func inForce(current, next *config.Config) (merged *config.Config, restart []str
 		changedKeys("kafka", reflect.ValueOf(current.Kafka), reflect.ValueOf(next.Kafka)),
 		changedKeys("forwarder", reflect.ValueOf(current.Forwarder), reflect.ValueOf(next.Forwarder)),
 		changedKeys("logging", reflect.ValueOf(current.Logging), reflect.ValueOf(logging)),
+		changedKeys("tracing", reflect.ValueOf(current.Tracing), reflect.ValueOf(next.Tracing)),
 	)
 	merged = &config.Config{
 		Kafka:     current.Kafka,
@@ -26,6 +27,7 @@ func inForce(current, next *config.Config) (merged *config.Config, restart []str
 		Ledger:    next.Ledger, // Of the dlt-replayer, as the next.
 		Replayer:  next.Replayer,
 		Logging:   config.Logging{Level: next.Logging.Level, Format: current.Logging.Format},
+		Tracing:   current.Tracing,
 		Topics:    slices.Clone(next.Topics),
 	}
 	for i := range merged.Topics {

@@ -47,7 +47,7 @@ func startCourse(t *testing.T) *course {
 		if c.refuse != nil && options.Group != "first" {
 			return nil, c.refuse
 		}
-		f := &fakeEngine{options: options, fail: make(chan error, 1), status: forwarder.Status{Running: true}}
+		f := &fakeEngine{options: options, fail: make(chan error, 1), status: forwarder.Status{Running: true, Joined: true}}
 		c.engines = append(c.engines, f)
 		return f, nil
 	})

@@ -35,7 +35,7 @@ func expectIssues(t *testing.T, p *probes, series ...string) {
 }
 
 func TestTheIssueGaugeIsThereWhileTheIssueIs(t *testing.T) {
-	f := &fakeEngine{status: forwarder.Status{Running: true, Troubles: []issue.Trouble{
+	f := &fakeEngine{status: forwarder.Status{Running: true, Joined: true, Troubles: []issue.Trouble{
 		{Issue: issue.PartitionFrozen, Topic: "orders.retry.1m", Partition: 0},
 		{Issue: issue.PartitionFrozen, Topic: "orders.retry.1m", Partition: 1},
 		{Issue: issue.MinISR, Topic: "orders", Partition: 1},
@@ -68,7 +68,7 @@ func TestTheIssueGaugeIsThereWhileTheIssueIs(t *testing.T) {
 }
 
 func TestReadyTellsTheRemedyThatThePreflightNames(t *testing.T) {
-	p := watching(running(&fakeEngine{status: forwarder.Status{Running: true}}), answering)
+	p := watching(running(&fakeEngine{status: forwarder.Status{Running: true, Joined: true}}), answering)
 	first, second := problem(issue.TierRetentionShort, "orders.retry"), problem(issue.TierRetentionShort, "orders.retry.1m")
 	first.Remedy, second.Remedy = "Alter the first.", "Alter the second."
 	p.notices.inspected([]kafka.Problem{first, second})

@@ -30,6 +30,10 @@ func (l *ledger) Progress(ctx context.Context) ([]deadletter.Progress, error) {
 	return ask(l, "progress", func(in deadletter.Ledger) ([]deadletter.Progress, error) { return in.Progress(ctx) })
 }
 
+func (l *ledger) Unseen(ctx context.Context, fingerprints []string) ([]string, error) {
+	return ask(l, "unseen", func(in deadletter.Ledger) ([]string, error) { return in.Unseen(ctx, fingerprints) })
+}
+
 func (l *ledger) Awaiting(ctx context.Context, after int64, limit int) ([]deadletter.Letter, error) {
 	return ask(l, "awaiting", func(in deadletter.Ledger) ([]deadletter.Letter, error) { return in.Awaiting(ctx, after, limit) })
 }

@@ -174,6 +174,8 @@ func (p *probes) look(ctx context.Context) view {
 		stopped = noAnswer()
 	case !v.status.Running:
 		stopped = "starting: learning about the topics"
+	case !v.status.Joined:
+		stopped = "starting: joining the group"
 	}
 	v.loop.OK, v.loop.Detail = stopped == "", stopped
 	if fault != nil {
@@ -193,8 +195,8 @@ func (p *probes) look(ctx context.Context) view {
 
 func (p *probes) findings(ctx context.Context) []finding { return p.look(ctx).findings }
 
-// ready says whether the process does its work: that a broker answers and the loop
-// runs. Issues are told and change nothing: another instance could not do better,
+// ready says whether the process does its work: that a broker answers, the loop
+// runs, and the group has taken this member in. Issues are told and change nothing: another instance could not do better,
 // and the rest flows.
 func (p *probes) ready(ctx context.Context) report {
 	v := p.look(ctx)

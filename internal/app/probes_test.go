@@ -94,6 +94,7 @@ func wantText(t *testing.T, got, want string) {
 func troubled() *fakeEngine {
 	return &fakeEngine{status: forwarder.Status{
 		Running:  true,
+		Joined:   true,
 		Assigned: 8,
 		Topics: []forwarder.TopicStatus{
 			{Topic: "orders.retry", Assigned: 4},
@@ -161,7 +162,7 @@ func TestReadyAsJSONByFormatAndByAccept(t *testing.T) {
 	}
 }
 
-func TestReadyIs503OnlyWithoutABrokerOrALoop(t *testing.T) {
+func TestReadyIs503OnlyWithoutABrokerALoopOrTheGroup(t *testing.T) {
 	starting, checking := &state{}, &state{}
 	starting.starting("waiting for a broker", errors.New("refused"))
 	checking.starting("checking the topics", nil)
@@ -176,10 +177,11 @@ func TestReadyIs503OnlyWithoutABrokerOrALoop(t *testing.T) {
 		code  int
 		want  string // the first two lines
 	}{
-		{"all well", running(&fakeEngine{status: forwarder.Status{Running: true}}), answering, 200, "[+]brokers ok\n[+]loop ok\n"},
-		{"no partition assigned", running(&fakeEngine{status: forwarder.Status{Running: true}}), answering, 200, "[+]brokers ok\n[+]loop ok\n"},
+		{"all well", running(&fakeEngine{status: forwarder.Status{Running: true, Joined: true}}), answering, 200, "[+]brokers ok\n[+]loop ok\n"},
+		{"no partition assigned", running(&fakeEngine{status: forwarder.Status{Running: true, Joined: true}}), answering, 200, "[+]brokers ok\n[+]loop ok\n"},
 		{"no broker answers", running(troubled()), silent, 503, "[-]brokers: no broker answers: dial tcp: connection refused\n[+]loop ok\n"},
 		{"the loop did not start yet", running(&fakeEngine{}), answering, 503, "[+]brokers ok\n[-]loop: starting: learning about the topics\n"},
+		{"the group is not joined yet", running(&fakeEngine{status: forwarder.Status{Running: true}}), answering, 503, "[+]brokers ok\n[-]loop: starting: joining the group\n"},
 		{"waiting for a broker", starting, answering, 503, "[-]brokers: no broker answers: refused\n[-]loop: starting: waiting for a broker\n"},
 		{"checking the topics", checking, answering, 503, "[+]brokers ok\n[-]loop: starting: checking the topics\n"},
 		{"between two forwarders", reloading, answering, 503, "[+]brokers ok\n[-]loop: reloading: draining, to go on with other topics\n"},
@@ -205,7 +207,7 @@ func TestReadyIs503OnlyWithoutABrokerOrALoop(t *testing.T) {
 // A loop that is stuck is the one thing that a restart cures.
 func TestLiveFailsWhileTheLoopIsStuckWhateverKafkaDoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		stuck := &fakeEngine{status: forwarder.Status{Running: true}, stuck: make(chan struct{})}
+		stuck := &fakeEngine{status: forwarder.Status{Running: true, Joined: true}, stuck: make(chan struct{})}
 		p := watching(running(stuck), answering)
 		began := time.Now()
 		for range 3 {
@@ -251,7 +253,7 @@ func TestAStuckForwarderDoesNotSpeakForTheNextOne(t *testing.T) {
 		if code, _ := get(t, p, "/livez"); code != 503 {
 			t.Errorf("stuck: %d", code)
 		}
-		s.run(&fakeEngine{status: forwarder.Status{Running: true}})
+		s.run(&fakeEngine{status: forwarder.Status{Running: true, Joined: true}})
 		if code, text := get(t, p, "/livez"); code != 200 {
 			t.Errorf("the next one: %d %s", code, text)
 		}

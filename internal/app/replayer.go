@@ -16,6 +16,7 @@ import (
 	"github.com/kafka-redrive/redrive/internal/idempotency"
 	"github.com/kafka-redrive/redrive/internal/kafka"
 	"github.com/kafka-redrive/redrive/internal/replayer/api"
+	"github.com/kafka-redrive/redrive/internal/replayer/expiry"
 	"github.com/kafka-redrive/redrive/internal/replayer/index"
 	"github.com/kafka-redrive/redrive/internal/replayer/replay"
 	"github.com/kafka-redrive/redrive/internal/wait"
@@ -31,6 +32,7 @@ type Replayer struct {
 	ledger   *ledger
 	indexer  *index.Indexer
 	replays  *replay.Replayer
+	radar    *expiry.Radar
 	api      *api.Server
 	admin    *admin
 	state    replayerState
@@ -68,6 +70,11 @@ func NewReplayer(ctx context.Context, opts Options) (_ *Replayer, err error) {
 	}
 	r.tokens = tokens
 	r.registry = newRegistry(opts.Build)
+	if err := r.opts.trace(ctx, replayerClientID, replayerKafka(opts).ClientID, r.registry); err != nil {
+		return nil, &ConfigError{err}
+	}
+	opts = r.opts
+	r.undo.push("tracer", opts.flush(time.Duration(settings.ShutdownTimeout))) //nolint:contextcheck // It has a limit of its own.
 	r.ledger = newLedger(r.registry)
 	r.undo.push("ledger", r.ledger.Close)
 	if r.client, err = connect(opts); err != nil { //nolint:contextcheck // It reads files and asks nobody.
@@ -79,7 +86,7 @@ func NewReplayer(ctx context.Context, opts Options) (_ *Replayer, err error) {
 	}
 	probes := &replayerProbes{
 		state: &r.state, notices: &r.notices, ledger: r.ledger, index: r.indexer.Status, replay: r.replays.Status,
-		ping: pinger(r.client),
+		radar: r.radar.Troubles, ping: pinger(r.client),
 	}
 	r.registry.MustRegister(&issueCollector{probes})
 	r.watch()
@@ -87,14 +94,16 @@ func NewReplayer(ctx context.Context, opts Options) (_ *Replayer, err error) {
 	if err != nil {
 		return nil, err
 	}
-	r.api, err = api.New(ctx, apiOptions(opts, tokens, r.ledger, r.replays, r.registry))
+	served := apiOptions(opts, tokens, r.ledger, r.replays, r.registry)
+	served.Radar = r.radar
+	r.api, err = api.New(ctx, served)
 	if err != nil {
 		return nil, errors.Join(err, r.admin.stop()) //nolint:contextcheck // It has a limit of its own.
 	}
 	return r, nil
 }
 
-// engines makes the index and the replays. Neither asks anybody yet.
+// engines makes the index, the replays and the radar. None asks anybody yet.
 func (r *Replayer) engines() (err error) {
 	if r.indexer, err = index.New(indexOptions(r.opts, r.ledger, r.registry)); err != nil {
 		return err
@@ -104,7 +113,8 @@ func (r *Replayer) engines() (err error) {
 		return err
 	}
 	r.undo.push("replays", r.unused(r.replays.Run))
-	return nil
+	r.radar, err = expiry.New(radarOptions(r.opts, r.client, r.ledger, r.registry))
+	return err
 }
 
 // unused closes what only the end of its run closes, if that never began.
@@ -205,6 +215,7 @@ func (r *Replayer) work(ctx context.Context, stopAPI func() error) error {
 	beside, end := context.WithCancel(ctx)
 	var actors sync.WaitGroup
 	actors.Go(func() { r.inspector.run(beside) })
+	actors.Go(func() { r.radar.Run(beside) })
 	if r.reloader != nil {
 		actors.Go(func() { r.reloader.run(beside) })
 	}

@@ -17,6 +17,8 @@ type replayerProbes struct {
 	ledger  *ledger
 	index   func() index.Status
 	replay  func() replay.Status
+	// radar are the topics whose letters are about to expire.
+	radar func() []issue.Trouble
 	// ping returns nil as soon as any broker answers.
 	ping func(ctx context.Context) error
 }
@@ -70,9 +72,9 @@ func (p *replayerProbes) look(ctx context.Context) ([]finding, index.Status) {
 		all = append(all, newFinding(issue.NoBroker, kafka.Explain(err)))
 	}
 	all = append(all, p.notices.findings()...)
-	// Both keep what they know of themselves, and do not wait for anybody.
+	// They keep what they know of themselves, and do not wait for anybody.
 	indexed, replayed := p.index(), p.replay()
-	for _, t := range slices.Concat(indexed.Troubles, replayed.Troubles) {
+	for _, t := range slices.Concat(indexed.Troubles, replayed.Troubles, p.radar()) {
 		all = append(all, ofTrouble(t))
 	}
 	return sorted(withoutRepeats(all)), indexed

@@ -51,12 +51,14 @@ func inForceOfReplayer(current, next *config.Config) (merged *config.Config, res
 	of("ledger", current.Ledger, next.Ledger)
 	of("replayer", current.Replayer, replayer)
 	of("logging", current.Logging, logging)
+	of("tracing", current.Tracing, next.Tracing)
 	if !reflect.DeepEqual(forReplayer(current.Topics), forReplayer(next.Topics)) {
 		restart = append(restart, "topics")
 	}
 	merged = &config.Config{
 		Kafka: current.Kafka, Forwarder: next.Forwarder, Ledger: current.Ledger, Replayer: current.Replayer,
 		Logging: config.Logging{Level: next.Logging.Level, Format: current.Logging.Format},
+		Tracing: current.Tracing,
 		Topics:  current.Topics,
 	}
 	merged.Replayer.API.Tokens = next.Replayer.API.Tokens

@@ -18,6 +18,7 @@ import (
 	"github.com/kafka-redrive/redrive/internal/issue"
 	"github.com/kafka-redrive/redrive/internal/kafka"
 	"github.com/kafka-redrive/redrive/internal/replayer/api"
+	"github.com/kafka-redrive/redrive/internal/replayer/expiry"
 	"github.com/kafka-redrive/redrive/internal/replayer/index"
 	"github.com/kafka-redrive/redrive/internal/replayer/replay"
 )
@@ -48,6 +49,7 @@ replayer:
   rateLimit: 13
   defaultRate: 14
   bulkLimit: 15
+  expiry: {within: 5h}
   labelHeader: schema
   api: {tokens: [{name: alice, role: admin, sha256: "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"}], maxBody: 2MiB}
 topics:
@@ -81,6 +83,15 @@ func TestEverySettingOfTheReplayerReachesItsOption(t *testing.T) {
 	}
 	if diff := cmp.Diff(wantReplay, replayOptions(o, "me", l, nil), ignored...); diff != "" {
 		t.Errorf("replay (-want +got):\n%s", diff)
+	}
+	wantRadar := expiry.Options{
+		Group: "redrive-forwarder", Within: 5 * time.Hour,
+		Topics: []expiry.Topic{{DeadLetters: "orders.dlt", Waiting: []expiry.Room{
+			{Topic: "orders.retry"}, {Topic: "orders.retry.10s", Wait: 11 * time.Second}, {Topic: "orders.retry.1m", Wait: time.Minute},
+		}}},
+	}
+	if diff := cmp.Diff(wantRadar, radarOptions(o, nil, l, nil), cmpopts.IgnoreFields(expiry.Options{}, "Client", "Ledger", "Logger")); diff != "" {
+		t.Errorf("radar (-want +got):\n%s", diff)
 	}
 	tokens, err := tokensOf(o.Config)
 	if err != nil || len(tokens) != 1 || tokens[0].Name != "alice" || tokens[0].Role != api.Role("admin") || tokens[0].SHA256[0] != 0x9f || tokens[0].SHA256[31] != 0x08 {
@@ -147,7 +158,10 @@ func TestAReplayerIsReadyWhileItsLedgerAnswers(t *testing.T) {
 			return index.Status{Running: true, Assigned: 3, Behind: 4, Troubles: []issue.Trouble{{Issue: issue.LedgerDown, Partition: -1, Detail: "again"}, {Issue: issue.IndexBehind, Topic: "orders.dlt", Partition: 1, Detail: "4 records"}}}
 		},
 		replay: func() replay.Status { return replay.Status{} },
-		ping:   func(context.Context) error { return broken },
+		radar: func() []issue.Trouble {
+			return []issue.Trouble{{Issue: issue.LettersExpiring, Topic: "orders.dlt", Partition: -1, Detail: "7 letters"}}
+		},
+		ping: func(context.Context) error { return broken },
 	}
 	expect := func(code int, texts ...string) {
 		t.Helper()
@@ -169,7 +183,7 @@ func TestAReplayerIsReadyWhileItsLedgerAnswers(t *testing.T) {
 	l.set(&stubborn{}, nil)
 	state.running()
 	broken = errors.New("no route")
-	expect(200, "[+]ledger ok\n", "[-]no-broker: ", "[-]index-behind: orders.dlt/1: 4 records\n", "dead letters: partitions 3, behind 4\n")
+	expect(200, "[+]ledger ok\n", "[-]no-broker: ", "[-]index-behind: orders.dlt/1: 4 records\n", "[-]letters-expiring: orders.dlt: 7 letters\n", "dead letters: partitions 3, behind 4\n")
 	l.set(nil, errors.New("timeout"))
 	expect(503, "[-]ledger: timeout\n", "[+]process ok\n")
 	l.set(nil, nil)

@@ -7,11 +7,13 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/kafka-redrive/redrive/internal/config"
 	"github.com/kafka-redrive/redrive/internal/deadletter"
 	"github.com/kafka-redrive/redrive/internal/kafka"
 	"github.com/kafka-redrive/redrive/internal/replayer/api"
+	"github.com/kafka-redrive/redrive/internal/replayer/expiry"
 	"github.com/kafka-redrive/redrive/internal/replayer/index"
 	"github.com/kafka-redrive/redrive/internal/replayer/replay"
 )
@@ -72,6 +74,7 @@ func replayOptions(o Options, owner string, ledger deadletter.Ledger, registerer
 		ShutdownTimeout: time.Duration(r.ShutdownTimeout),
 		Logger:          o.Logger,
 		Registerer:      registerer,
+		Tracer:          o.tracer,
 	}
 	if r.InstanceID != "" {
 		// The index is a member of the group as well, under the plain one.
@@ -92,6 +95,25 @@ func replayOptions(o Options, owner string, ledger deadletter.Ledger, registerer
 	return options
 }
 
+func radarOptions(o Options, client *kgo.Client, ledger expiry.Ledger, registerer prometheus.Registerer) expiry.Options {
+	options := expiry.Options{
+		Client:     client,
+		Ledger:     ledger,
+		Group:      o.Config.Forwarder.Group,
+		Within:     time.Duration(o.Config.Replayer.Expiry.Within),
+		Logger:     o.Logger,
+		Registerer: registerer,
+	}
+	for _, t := range o.Config.Topics {
+		topic := expiry.Topic{DeadLetters: t.DeadLetters(), Waiting: []expiry.Room{{Topic: t.Inbox()}}}
+		for _, tier := range t.Tiers {
+			topic.Waiting = append(topic.Waiting, expiry.Room{Topic: tier.Topic, Wait: time.Duration(tier.Delay + tier.Jitter)})
+		}
+		options.Topics = append(options.Topics, topic)
+	}
+	return options
+}
+
 func apiOptions(o Options, tokens []api.Token, ledger api.Ledger, replays api.Replayer, registerer prometheus.Registerer) api.Options {
 	r := o.Config.Replayer
 	options := api.Options{
@@ -104,6 +126,7 @@ func apiOptions(o Options, tokens []api.Token, ledger api.Ledger, replays api.Re
 		Version:    o.Build.Version,
 		Logger:     o.Logger,
 		Registerer: registerer,
+		Tracer:     o.tracer,
 	}
 	for _, t := range o.Config.Topics {
 		options.Topics = append(options.Topics, t.DeadLetters())

@@ -114,6 +114,7 @@ func forwarderOptions(o Options, registerer prometheus.Registerer) (forwarder.Op
 		MaxHeldBytesPerPartition: int64(f.MaxHeldBytesPerPartition),
 		Logger:                   o.Logger,
 		Registerer:               registerer,
+		Tracer:                   o.tracer,
 	}
 	for _, t := range o.Config.Topics {
 		policy, err := policyOf(t)

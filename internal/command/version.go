@@ -13,7 +13,7 @@ func (l *Line) VersionCommand() *cobra.Command {
 				return l.PrintJSON(l.Build)
 			}
 			b := l.Build
-			return l.Printf("%s %s (revision %s, %s, %s)\n", l.Program, b.Version, b.Revision, b.Go, b.Platform)
+			return l.Printf("%s %s (revision %s, date %s, %s, %s)\n", l.Program, b.Version, b.Revision, b.Date, b.Go, b.Platform)
 		},
 	})
 }

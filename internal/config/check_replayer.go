@@ -108,6 +108,9 @@ func (c checker) replayer(r Replayer) {
 		c.problem(base+"labelHeader", "holds a control character", "")
 	}
 	c.reloadInterval(base+"reloadInterval", r.ReloadInterval)
+	if path := base + "expiry.within"; c.readable(path) && r.Expiry.Within <= 0 {
+		c.problem(path, fmt.Sprintf("%s is not a time ahead", r.Expiry.Within), "a letter counts as expiring for this long before retention may take it")
+	}
 	if c.readable(base + "admin.address") {
 		c.report(base+"admin.address", checkListenAddress(r.Admin.Address, "9401"))
 	}

@@ -41,6 +41,7 @@ func defaults() Config {
 			DefaultRate:     100,
 			BulkLimit:       1000,
 			ReloadInterval:  Duration(10 * time.Second),
+			Expiry:          Expiry{Within: Duration(72 * time.Hour)},
 			Admin:           Admin{Address: "127.0.0.1:9401"},
 			API:             API{Address: "127.0.0.1:9402", Tokens: []Token{}, MaxBody: 1 << 20},
 		},

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -124,5 +125,15 @@ func TestURLOfSQLiteIsAPath(t *testing.T) {
 		if _, _, err := LedgerFile(url); err == nil || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v", url, err)
 		}
+	}
+}
+
+func TestALetterCountsAsExpiringForSomeTimeAhead(t *testing.T) {
+	path := write(t, threeLines)
+	if got := mustLoad(t, Source{Path: path, Environ: []string{"REDRIVE_REPLAYER_EXPIRY_WITHIN=14d"}}).Replayer.Expiry.Within; got != Duration(14*24*time.Hour) {
+		t.Errorf("within is %s", got)
+	}
+	if _, err := Load(Source{Path: path, Flags: map[string]string{"replayer.expiry.within": "0s"}}); err == nil || !strings.Contains(err.Error(), "replayer.expiry.within") {
+		t.Errorf("no time ahead: %v", err)
 	}
 }

@@ -13,6 +13,8 @@ type Config struct {
 	Replayer Replayer `json:"replayer"`
 	// Logging sets up what the process writes to standard error.
 	Logging Logging `json:"logging"`
+	// Tracing sets up what the process tells a tracing system.
+	Tracing Tracing `json:"tracing"`
 	// Topics lists the origins whose failures are retried, one entry for each origin, or for each origin and group.
 	Topics []Topic `json:"topics" jsonschema:"required,minItems=1"`
 }
@@ -208,10 +210,19 @@ type Replayer struct {
 	// ReloadInterval is the time between two looks at the files, of which the log level and the tokens are taken over while the process
 	// runs. With 0s they are read again on SIGHUP only.
 	ReloadInterval Duration `json:"reloadInterval"`
+	// Expiry is the watch over letters that retention is about to take.
+	Expiry Expiry `json:"expiry"`
 	// Admin is the HTTP endpoint for probes and metrics.
 	Admin Admin `json:"admin"`
 	// API is the HTTP endpoint for operators and programs.
 	API API `json:"api"`
+}
+
+// Expiry sets up the watch over letters that retention is about to take.
+type Expiry struct {
+	// Within is how long before retention may take a letter it counts as expiring: for the metric, the issue letters-expiring, and where
+	// a command or request does not say its own.
+	Within Duration `json:"within"`
 }
 
 // API sets up the HTTP endpoint for operators and programs.
@@ -245,6 +256,13 @@ type Logging struct {
 	Level string `json:"level" jsonschema:"enum=debug,enum=info,enum=warn,enum=error"`
 	// Format is the form of a line. With auto it is text on a terminal and json elsewhere.
 	Format string `json:"format" jsonschema:"enum=auto,enum=json,enum=text"`
+}
+
+// Tracing sets up what the process tells a tracing system. Where spans go, and how many, is said by the variables of the environment that
+// OpenTelemetry has for it: OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_SAMPLER and others.
+type Tracing struct {
+	// Enabled turns tracing on. Without it the variables mean nothing.
+	Enabled bool `json:"enabled"`
 }
 
 // Topic holds the retry policy of one origin, or of one consumer group of an origin, and where its dead letters may be replayed to.

@@ -55,6 +55,8 @@ type Indexing interface {
 	ExpireTopics(ctx context.Context, topic string, current TopicID) (int64, error)
 	// Progress is how far all partitions are.
 	Progress(ctx context.Context) ([]Progress, error)
+	// Unseen are those of the fingerprints that no letter of the ledger has, of whatever topic and state, in the order given.
+	Unseen(ctx context.Context, fingerprints []string) ([]string, error)
 	// Awaiting lists replayed letters by id, after an id: those whose success is to be judged.
 	Awaiting(ctx context.Context, after int64, limit int) ([]Letter, error)
 	// Succeed makes replayed letters succeeded, and returns how many were still replayed.

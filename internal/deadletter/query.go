@@ -36,6 +36,30 @@ type Filter struct {
 	MinAttempt, MaxAttempt, MinDeliveries int
 	// UpTo is the highest id, for a set that shall not grow; 0 is open.
 	UpTo int64
+	// Unkept selects letters whose bytes the ledger has no copy of.
+	Unkept bool
+	// Expiring selects the letters that retention is about to take: dead or claimed, without a copy in the ledger, and older than
+	// the cut of their topic. Empty is any letter.
+	Expiring []Cut
+}
+
+// Cut is a moment in one incarnation of a dead-letter topic. In a page's cursor it does not count: it moves on with the clock.
+type Cut struct {
+	TopicID TopicID
+	Topic   string
+	// Before bounds DeadAt, and is not in.
+	Before time.Time
+}
+
+// EachCut is a filter for each cut of Expiring. Together they select what the filter does, and no two of them the same letter,
+// if it has one cut for each topic.
+func (f Filter) EachCut() []Filter {
+	parts := make([]Filter, len(f.Expiring))
+	for i, cut := range f.Expiring {
+		parts[i] = f
+		parts[i].Expiring = []Cut{cut}
+	}
+	return parts
 }
 
 // Order is the order of an answer.

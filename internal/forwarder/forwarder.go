@@ -20,6 +20,7 @@ import (
 
 	"github.com/kafka-redrive/redrive/internal/kafka"
 	"github.com/kafka-redrive/redrive/internal/tiers"
+	"github.com/kafka-redrive/redrive/internal/tracing"
 	"github.com/kafka-redrive/redrive/internal/wait"
 )
 
@@ -78,6 +79,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Registerer takes the metrics. Nil: they are not registered.
 	Registerer prometheus.Registerer
+	// Tracer makes a span of each record that is handed over. Nil: it makes none.
+	Tracer *tracing.Tracer
 }
 
 func (o Options) withDefaults() (Options, error) {
@@ -173,7 +176,7 @@ func New(opts Options) (*Forwarder, error) {
 	f.counts = kafka.NewPartitions(f.producer, f.topics())
 	f.counts.Remade = f.remade
 	f.loop = newLoop(f)
-	f.collector = &collector{f}
+	f.collector = &collector{f: f, asking: make(chan struct{}, 1)}
 	if opts.Registerer != nil {
 		if err := opts.Registerer.Register(f.collector); err != nil {
 			f.closeProducers()
@@ -398,6 +401,10 @@ func (f *Forwarder) relearn() {
 	}
 }
 
+// pollLimit is how long a poll waits for records, so that a poller that does
+// nothing for want of records can be told from one that is stuck.
+const pollLimit = 5 * time.Second
+
 // poll hands fetches to the loop until ctx ends. Between a poll and the next no
 // partition changes its owner, so that this is also the place to seek.
 func (f *Forwarder) poll(ctx context.Context) {
@@ -407,13 +414,16 @@ func (f *Forwarder) poll(ctx context.Context) {
 		if f.loop.seeking.Load() {
 			wake()
 		}
+		limit := time.AfterFunc(pollLimit, wake)
 		fetches := f.consumer.PollFetches(waiting)
+		limit.Stop()
 		wake()
 		if fetches.IsClientClosed() {
 			f.consumer.AllowRebalance()
 			return
 		}
 		f.loop.hand(fetches)
+		f.metrics.polls.Inc()
 		f.seek()
 		f.consumer.AllowRebalance()
 	}

@@ -57,6 +57,7 @@ type loop struct {
 	random func() float64
 	beat   atomic.Int64 // Unix nanoseconds of the last turn
 	faults faults
+	member bool // the group has taken this member in, as far as status has seen
 }
 
 type ack struct {

@@ -31,6 +31,7 @@ type metrics struct {
 	rebalances    *prometheus.CounterVec
 	commitErrors  prometheus.Counter
 	commitSeconds prometheus.Histogram
+	polls         prometheus.Counter
 
 	mu     sync.Mutex // guards inlets: a retired topic is found while the metrics are read
 	inlets []*inlet
@@ -57,6 +58,9 @@ func newMetrics() *metrics {
 			Name: "redrive_commit_duration_seconds", Help: "How long commits took, refused ones included.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}),
+		polls: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "redrive_polls_total", Help: "Polls whose outcome the loop has taken. They go on while nothing comes and while all that is held waits.",
+		}),
 		commitErrors: prometheus.NewCounter(prometheus.CounterOpts{Name: "redrive_commit_errors_total", Help: "Commits that were not accepted."}),
 	}
 }
@@ -64,7 +68,7 @@ func newMetrics() *metrics {
 func (m *metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		m.forwarded, m.hopped, m.deadLettered, m.refusals, m.clamped,
-		m.inherited, m.dropped, m.lost, m.loopGuard, m.shortened, m.rejected, m.rebalances, m.commitErrors, m.commitSeconds,
+		m.inherited, m.dropped, m.lost, m.loopGuard, m.shortened, m.rejected, m.rebalances, m.commitErrors, m.commitSeconds, m.polls,
 	}
 }
 
@@ -208,7 +212,39 @@ func (l *lateness) metric(desc *prometheus.Desc, labels ...string) prometheus.Me
 }
 
 // collector exports the counters and, from a snapshot of the loop, the gauges.
-type collector struct{ f *Forwarder }
+type collector struct {
+	f      *Forwarder
+	asking chan struct{} // room for one who asks the loop
+}
+
+// statusTimeout is how long the loop may take for a snapshot. One that is stuck
+// must not hide the counters, which tell that it is.
+const statusTimeout = 1500 * time.Millisecond
+
+// status is a snapshot of the loop, if it answers in time.
+func (c *collector) status() (Status, bool) {
+	timer := time.NewTimer(statusTimeout)
+	defer timer.Stop()
+	select {
+	case c.asking <- struct{}{}:
+	case <-timer.C:
+		return Status{}, false
+	}
+	answer := make(chan Status, 1)
+	go func() {
+		defer func() { <-c.asking }()
+		answer <- c.f.Status()
+	}()
+	select {
+	case s := <-answer:
+		return s, true
+	case <-timer.C:
+		return Status{}, false
+	}
+}
+
+var delayDesc = prometheus.NewDesc("redrive_tier_delay_seconds",
+	"How long a record waits in the tier, jitter not counted.", []string{"topic"}, nil)
 
 type gauge struct {
 	desc  *prometheus.Desc
@@ -232,6 +268,7 @@ var gauges = []gauge{
 	{desc("redrive_assigned_partitions", "Partitions of the topic that this process owns."), always(func(t *TopicStatus) float64 { return float64(t.Assigned) })},
 	{desc("redrive_paused_partitions", "Owned partitions that are not read on, because they hold all they may."), always(func(t *TopicStatus) float64 { return float64(t.Paused) })},
 	{desc("redrive_frozen_partitions", "Owned partitions that do not move, because a copy is refused or an offset is missing."), always(func(t *TopicStatus) float64 { return float64(t.Frozen) })},
+	{desc("redrive_held_back_partitions", "Owned partitions of tiers whose records wait because paused or rateLimit of the entry wishes so."), always(func(t *TopicStatus) float64 { return float64(t.HeldBack) })},
 	{desc("redrive_held_records", "Records in memory that wait or are under way."), always(func(t *TopicStatus) float64 { return float64(t.HeldRecords) })},
 	{desc("redrive_held_bytes", "Memory of the records that wait or are under way."), always(func(t *TopicStatus) float64 { return float64(t.HeldBytes) })},
 	{desc("redrive_overdue_records", "Held records whose due time has passed."), always(func(t *TopicStatus) float64 { return float64(t.Overdue) })},
@@ -239,6 +276,10 @@ var gauges = []gauge{
 	{desc("redrive_in_flight_age_seconds", "How long the oldest record under way has been so."), always(func(t *TopicStatus) float64 { return t.InFlightAge.Seconds() })},
 	{desc("redrive_next_due_timestamp_seconds", "Due time of the next held record; absent if none waits."), func(t *TopicStatus) (float64, bool) {
 		return float64(t.NextDue.UnixMilli()) / 1000, !t.NextDue.IsZero()
+	}},
+	{desc("redrive_waiting_expires_timestamp_seconds",
+		"Before when retention takes none of the held records that are due for more than a minute, or only after it; absent if there is none."), func(t *TopicStatus) (float64, bool) {
+		return float64(t.Expires.UnixMilli()) / 1000, !t.Expires.IsZero()
 	}},
 }
 
@@ -254,6 +295,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- latenessDesc
 	ch <- throttledDesc
 	ch <- skewDesc
+	ch <- delayDesc
 	for _, g := range gauges {
 		ch <- g.desc
 	}
@@ -273,7 +315,15 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 	ch <- prometheus.MustNewConstMetric(throttledDesc, prometheus.CounterValue, c.f.throttle.seconds())
-	status := c.f.Status()
+	for _, r := range c.f.ladders {
+		for i, t := range r.tiers {
+			ch <- prometheus.MustNewConstMetric(delayDesc, prometheus.GaugeValue, r.policy.Tier(i).Delay.Seconds(), t.topic)
+		}
+	}
+	status, ok := c.status()
+	if !ok {
+		return
+	}
 	ch <- prometheus.MustNewConstMetric(skewDesc, prometheus.GaugeValue, status.ClockAhead.Seconds())
 	for i := range status.Topics {
 		t := &status.Topics[i]

@@ -42,6 +42,8 @@ type inlet struct {
 	lost   int64     // how many since the start
 
 	guardedAt time.Time // when the loop guard last took a record
+
+	retention atomic.Pointer[kafka.Retention] // nil: not known
 }
 
 // hasTail tells whether records may be copied to the end of the topic they are in.
@@ -191,19 +193,28 @@ func (f *Forwarder) maxBatch(topic string) int32 {
 	return defaultMaxMessageBytes
 }
 
-// learnRules asks for the settings of the topics that are written. It blocks
+// learnRules asks for the settings of the topics that are read and written. It blocks
 // until the answer is there or ctx ends; without one the old ones hold.
 func (f *Forwarder) learnRules(ctx context.Context) {
 	names := map[string]*outlet{}
 	for _, o := range f.outlets {
 		names[o.topic] = o
 	}
-	configs, err := f.admin.DescribeTopicConfigs(ctx, slices.Sorted(maps.Keys(names))...)
+	f.metrics.mu.Lock()
+	read := map[string]*inlet{}
+	for _, in := range f.metrics.inlets {
+		read[in.topic] = in
+	}
+	f.metrics.mu.Unlock()
+	all := slices.AppendSeq(slices.Collect(maps.Keys(names)), maps.Keys(read))
+	slices.Sort(all)
+	configs, err := f.admin.DescribeTopicConfigs(ctx, slices.Compact(all)...)
 	if err != nil {
 		f.log.WarnContext(ctx, "the settings of the topics are not known, the last ones are assumed", "err", err)
 		return
 	}
 	for _, c := range configs {
+		read[c.Name].learn(&c)
 		o := names[c.Name]
 		if o == nil || c.Err != nil {
 			continue

@@ -406,6 +406,9 @@ func (s *source) settle(l *loop, a ack) {
 	if r.alone {
 		t.solo = false
 	}
+	if l.f.opts.Tracer != nil {
+		s.trace(l, a)
+	}
 	if len(t.waiters) > 0 && !t.full() {
 		for _, w := range t.waiters {
 			l.ready(w)

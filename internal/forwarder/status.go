@@ -20,12 +20,16 @@ type TopicStatus struct {
 	Assigned    int           `json:"assigned"`
 	Paused      int           `json:"paused"`
 	Frozen      int           `json:"frozen"`
+	HeldBack    int           `json:"heldBack"` // by paused or rateLimit
 	HeldRecords int           `json:"heldRecords"`
 	HeldBytes   int64         `json:"heldBytes"`
 	Overdue     int           `json:"overdue"`
 	InFlight    int           `json:"inFlight"`
 	InFlightAge time.Duration `json:"inFlightAge"`
 	NextDue     time.Time     `json:"nextDue"` // zero: nothing waits
+	// Expires is when retention may take the first of the held records that are
+	// overdue, or due only after that; zero: there is none.
+	Expires time.Time `json:"expires"`
 }
 
 // Status is the state of a Forwarder at one moment.
@@ -39,6 +43,9 @@ type Status struct {
 	ClockAhead time.Duration `json:"clockAhead"`
 	// Running says that the loop answered.
 	Running bool `json:"running"`
+	// Joined says that the group has taken this member in, once at least: with or
+	// without partitions.
+	Joined bool `json:"joined"`
 }
 
 // faults are errors that belong to no source.
@@ -72,8 +79,23 @@ func (f *Forwarder) Status() Status {
 	return status
 }
 
+// isMember tells whether the group has ever taken this member in. Both protocols
+// count its generations from one.
+func (l *loop) isMember() bool {
+	select {
+	case <-l.f.joined:
+	default:
+		return false // There is no consumer yet.
+	}
+	if !l.member {
+		_, generation := l.f.consumer.GroupMetadata()
+		l.member = generation > 0
+	}
+	return l.member
+}
+
 func (l *loop) status() Status {
-	status := Status{Running: true, Assigned: l.assigned, ClockAhead: l.skew.ahead}
+	status := Status{Running: true, Joined: l.isMember(), Assigned: l.assigned, ClockAhead: l.skew.ahead}
 	if l.skew.ahead == 0 {
 		status.ClockAhead = -l.skew.behind
 	}
@@ -144,6 +166,9 @@ func (s *source) addTo(l *loop, t *TopicStatus) {
 	if s.blocked != "" || s.trouble() != nil {
 		t.Frozen++
 	}
+	if !s.inlet.isInbox() && s.heldBack(l) {
+		t.HeldBack++
+	}
 	t.HeldRecords += s.order.Waiting() + s.order.InFlight()
 	t.HeldBytes += s.order.Bytes()
 	t.Overdue += s.order.Overdue(l.now)
@@ -153,6 +178,9 @@ func (s *source) addTo(l *loop, t *TopicStatus) {
 	}
 	if due, ok := s.order.NextDue(); ok && (t.NextDue.IsZero() || due.Before(t.NextDue)) {
 		t.NextDue = due
+	}
+	if at, ok := s.expires(l.now); ok && (t.Expires.IsZero() || at.Before(t.Expires)) {
+		t.Expires = at
 	}
 }
 

@@ -105,6 +105,8 @@ const (
 	IndexBehind Code = "index-behind"
 	// LettersExpired is a topic whose retention has removed the bytes of dead letters.
 	LettersExpired Code = "letters-expired"
+	// LettersExpiring is a topic whose retention is about to remove the bytes of dead letters.
+	LettersExpiring Code = "letters-expiring"
 	// LetterChanged is a record that is not the one that was indexed at its place.
 	LetterChanged Code = "letter-changed"
 	// JobStalled is a replay that does not go on.
@@ -352,6 +354,11 @@ var entries = []Entry{
 		LettersExpired, SeverityWarning,
 		"Retention has removed the bytes of dead letters that nobody had replayed or discarded, so that they can not be replayed any more.",
 		"Raise retention.ms of the topic, or set ledger.keepPayload to true, for the letters to come.",
+	},
+	{
+		LettersExpiring, SeverityWarning,
+		"Retention is about to remove the bytes of dead letters that nobody has replayed or discarded, and the ledger has no copy of them.",
+		"Replay or discard them, or have dlt-replayer rescue copy their bytes into the ledger.",
 	},
 	{
 		LetterChanged, SeverityError,

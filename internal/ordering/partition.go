@@ -222,6 +222,9 @@ func (p *Partition[T]) Finished() uint64 { return p.total }
 // Overdue counts the held records that were due at now.
 func (p *Partition[T]) Overdue(now time.Time) int { return p.queue.countDue(now.UnixNano()) }
 
+// EachDue calls f for every held record that was due at now.
+func (p *Partition[T]) EachDue(now time.Time, f func(*Held[T])) { p.queue.eachDue(nanos(now), f) }
+
 // EachInFlight calls f for every released record that is not finished.
 func (p *Partition[T]) EachInFlight(f func(*Held[T])) {
 	left := p.inFlight

@@ -70,20 +70,24 @@ func (q *queue[T]) pop() {
 
 func (q *queue[T]) countDue(now int64) int {
 	n := 0
+	q.eachDue(now, func(*Held[T]) { n++ })
+	return n
+}
+
+func (q *queue[T]) eachDue(now int64, f func(*Held[T])) {
 	for _, h := range q.run[q.head:] {
 		if h.due > now {
 			break
 		}
 		if h.state == held {
-			n++
+			f(h)
 		}
 	}
 	for _, h := range q.late {
 		if h.due <= now && h.state == held {
-			n++
+			f(h)
 		}
 	}
-	return n
 }
 
 type lateHeap[T any] []*Held[T]

@@ -50,6 +50,7 @@ func BuildReplayer(ctx context.Context, target string, tags ...string) error {
 }
 
 func build(ctx context.Context, target, command string, tags ...string) error {
+	tags = append([]string{"grpcnotrace"}, tags...) // As make build: see the Makefile.
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags", strings.Join(tags, ","), "-o", target,
 		"github.com/kafka-redrive/redrive/cmd/"+command)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")

@@ -16,8 +16,10 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/kafka-redrive/redrive/internal/wait"
+	"github.com/kafka-redrive/redrive/test/chaos/stage"
 )
 
 // What the rows of list are spread over.
@@ -54,7 +56,7 @@ func (b *bench) list(ctx context.Context) (err error) {
 	defer func() {
 		err = errors.Join(err, b.sql(context.WithoutCancel(ctx), b.postgres.URL(""), "DROP DATABASE "+name+" WITH (FORCE)"))
 	}()
-	if err := b.fillRows(ctx, l, db); err != nil {
+	if err := errors.Join(b.keepRows(ctx, l), b.fillRows(ctx, l, db)); err != nil {
 		return err
 	}
 	worst, err := b.askAll(ctx, l, db)
@@ -226,6 +228,32 @@ var questions = []question{
 	{"state", func(r *rand.Rand, _ int64) url.Values {
 		return ranged(r, url.Values{"state": {listStates[r.IntN(len(listStates))]}})
 	}},
+	{expiringQuestion, func(r *rand.Rand, _ int64) url.Values {
+		return url.Values{"within": {listRanges[r.IntN(len(listRanges))].String()}}
+	}},
+}
+
+// expiringQuestion is the one that is not asked of the list of letters, but of those that retention is about to take.
+const expiringQuestion = "expiring"
+
+// ask asks one question and returns how many letters the answer has.
+func (q *question) ask(ctx context.Context, api *stage.API, query url.Values) (int, error) {
+	if q.name != expiringQuestion {
+		letters, err := api.Letters(ctx, query)
+		return len(letters), err
+	}
+	var answer struct {
+		Letters []struct{} `json:"letters"`
+	}
+	err := api.Get(ctx, "/expiring", query, &answer)
+	return len(answer.Letters), err
+}
+
+// keepRows has retention take the letters at the age that only the oldest rows have.
+func (b *bench) keepRows(ctx context.Context, l *letters) error {
+	ms := strconv.FormatInt((listDays*24*time.Hour - time.Hour).Milliseconds(), 10)
+	_, err := b.client.Admin().AlterTopicConfigs(ctx, []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "retention.ms", Value: &ms}}, l.topic())
+	return err
 }
 
 // ranged adds a random time range to a query.
@@ -255,12 +283,12 @@ func (b *bench) askAll(ctx context.Context, l *letters, db string) (time.Duratio
 		for _, q := range questions {
 			query := q.query(random, b.rows)
 			began := time.Now()
-			letters, err := api.Letters(ctx, query)
+			letters, err := q.ask(ctx, api, query)
 			if err != nil {
 				return 0, c.failure(fmt.Errorf("list by %s, %s: %w", q.name, query.Encode(), err))
 			}
 			took[q.name] = append(took[q.name], time.Since(began))
-			found[q.name] += len(letters)
+			found[q.name] += letters
 		}
 		if mem, err := memoryOf(c.pid()); err == nil {
 			rss = append(rss, mem.now)
@@ -303,10 +331,10 @@ func (b *bench) plans(ctx context.Context, l *letters, db string) error {
 	for _, q := range questions {
 		for range 5 {
 			b.postgresLog.reset()
-			if _, err := api.Letters(ctx, q.query(random, b.rows)); err != nil {
+			if _, err := q.ask(ctx, api, q.query(random, b.rows)); err != nil {
 				return c.failure(err)
 			}
-			plan, err := b.awaitPlan(ctx)
+			plan, err := b.awaitPlan(ctx, q.name == expiringQuestion)
 			if err != nil {
 				return fmt.Errorf("list by %s: %w", q.name, err)
 			}
@@ -324,10 +352,10 @@ func (b *bench) plans(ctx context.Context, l *letters, db string) error {
 
 var scanPattern = regexp.MustCompile(`(Index Only Scan|Index Scan|Bitmap Index Scan)( Backward)? (using|on) letters_\w+`)
 
-// awaitPlan waits until the log has the plan of a page of letters.
-func (b *bench) awaitPlan(ctx context.Context) (string, error) {
+// awaitPlan waits until the log has the plan of a page of letters, or of those that are expiring.
+func (b *bench) awaitPlan(ctx context.Context, expiring bool) (string, error) {
 	for range 100 {
-		if plan := planOf(b.postgresLog.String()); plan != "" {
+		if plan := planOf(b.postgresLog.String(), expiring); plan != "" {
 			return plan, nil
 		}
 		if !wait.For(ctx, 50*time.Millisecond) {
@@ -338,8 +366,8 @@ func (b *bench) awaitPlan(ctx context.Context) (string, error) {
 }
 
 // planOf finds the plan of a page of letters in the log of Postgres: an entry whose lines, but the first, are indented, and whose
-// statement reads letters in an order.
-func planOf(log string) string {
+// statement reads letters in an order. The replayer looks for those that are expiring by itself, at any moment.
+func planOf(log string, expiring bool) string {
 	var plan strings.Builder
 	var entries []string
 	for line := range strings.Lines(log) {
@@ -356,7 +384,8 @@ func planOf(log string) string {
 	}
 	// The last is whole only if something follows; its scans stand in it all the same.
 	for _, entry := range append(entries, plan.String()) {
-		if strings.Contains(entry, "FROM letters") && strings.Contains(entry, "ORDER BY") && strings.Contains(entry, "Limit") && strings.Contains(entry, "cost=") {
+		if strings.Contains(entry, "FROM letters") && strings.Contains(entry, "ORDER BY") && strings.Contains(entry, "Limit") && strings.Contains(entry, "cost=") &&
+			strings.Contains(entry, "NOT kept") == expiring {
 			return entry
 		}
 	}

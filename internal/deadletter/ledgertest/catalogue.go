@@ -23,6 +23,7 @@ func catalogueRules() []rule {
 		{"the last page says that nothing follows", (*rig).lastPage},
 		{"a page is of 100 letters unless it says otherwise", (*rig).pageDefault},
 		{"a cursor is good for its filter and order only", (*rig).wrongCursor},
+		{"pages of what expires go on while time does", (*rig).pagesExpiring},
 		{"the order of a replay is that of the origin", (*rig).replayOrder},
 	}
 }
@@ -67,6 +68,10 @@ func (r *rig) population() []deadletter.Letter {
 	r.no(err)
 	_, err = r.ledger.Expire(r.ctx(), topicID("orders.dlt"), 0, 50)
 	r.no(err)
+	for _, l := range letters[40:50] {
+		_, err = r.ledger.Keep(r.ctx(), map[int64]deadletter.Payload{l.ID: {}}, "ada", "retention is near")
+		r.no(err)
+	}
 	letters = r.all(deadletter.Filter{}, "")
 	for _, s := range deadletter.States() {
 		if !slices.ContainsFunc(letters, func(l deadletter.Letter) bool { return l.State == s }) {
@@ -105,6 +110,11 @@ func (r *rig) filterFields() {
 		"max attempt":    {MaxAttempt: 3},
 		"min deliveries": {MinDeliveries: 5},
 		"up to":          {UpTo: some.ID},
+		"unkept":         {Unkept: true},
+		"expiring":       {Expiring: []deadletter.Cut{cut("orders.dlt", some.DeadAt)}},
+		"expiring of several": {Expiring: []deadletter.Cut{
+			cut("orders.dlt", some.DeadAt), cut("cash.dlt", began.Add(time.Hour)), {Topic: "back.dlt", Before: began.Add(time.Hour)},
+		}},
 	}
 	for _, s := range deadletter.States() {
 		filters["state "+string(s)] = deadletter.Filter{States: []deadletter.State{s}}
@@ -119,6 +129,10 @@ func (r *rig) filterFields() {
 		r.no(err)
 		r.same("count by "+name, n, int64(len(want)))
 	}
+}
+
+func cut(topic string, before time.Time) deadletter.Cut {
+	return deadletter.Cut{TopicID: topicID(topic), Topic: topic, Before: before}
 }
 
 func (r *rig) filterText() {
@@ -168,6 +182,10 @@ func (r *rig) filterRandom() {
 			"dead to":   func() { f.DeadTo = some.DeadAt.Add(time.Hour) },
 			"attempt":   func() { f.MinAttempt, f.MaxAttempt = 1, some.Attempt },
 			"up to":     func() { f.UpTo = some.ID },
+			"unkept":    func() { f.Unkept = true },
+			"expiring": func() {
+				f.Expiring = []deadletter.Cut{cut("orders.dlt", some.DeadAt), cut("cash.dlt", began.Add(time.Minute))}[:rapid.IntRange(1, 2).Draw(t, "cuts")]
+			},
 		}
 		names := []string{}
 		for name := range fields {
@@ -245,6 +263,29 @@ func (r *rig) pagesArriving() {
 			}
 		}
 	}
+}
+
+func (r *rig) pagesExpiring() {
+	letters := r.index(letter(0), letter(1), letter(2), letter(3), letter(4, in("orders.dlt", "orders.dlt made again", 0)))
+	before := letters[3].DeadAt
+	var got []int64
+	for page := (deadletter.Page{Order: deadletter.Oldest, Limit: 2}); ; before = before.Add(time.Second) {
+		part, err := r.ledger.Letters(r.ctx(), deadletter.Filter{Expiring: []deadletter.Cut{cut("orders.dlt", before)}}, page)
+		r.no(err)
+		got = append(got, ids(part.Letters)...)
+		for _, l := range part.Letters {
+			// What is kept is not about to be taken, and must not make the next page leave out another one.
+			_, err := r.ledger.Keep(r.ctx(), map[int64]deadletter.Payload{l.ID: {Value: []byte("v")}}, "ada", "retention is near")
+			r.no(err)
+		}
+		if page.After = part.Next; part.Next == "" {
+			break
+		}
+	}
+	r.same("letters that were about to expire", got, ids(letters[:4]))
+	n, err := r.ledger.Count(r.ctx(), deadletter.Filter{Expiring: []deadletter.Cut{cut("orders.dlt", before.Add(time.Hour))}})
+	r.no(err)
+	r.same("letters about to expire that are not kept", n, int64(0))
 }
 
 func (r *rig) lastPage() {

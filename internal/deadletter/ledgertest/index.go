@@ -34,6 +34,7 @@ func indexRules() []rule {
 		{"a letter may come back before its replay is marked", (*rig).comesBackEarly},
 		{"a letter that comes back late refutes its success", (*rig).comesBackLate},
 		{"letters of a large batch are all there", (*rig).largeBatch},
+		{"a fingerprint is seen once a letter has it", (*rig).unseen},
 	}
 }
 
@@ -326,4 +327,29 @@ func (r *rig) largeBatch() {
 	for _, i := range []int64{0, 1, n / 2, n - 1} {
 		r.same("the message id", r.at(letter(i).Place).MessageID, letter(i).MessageID)
 	}
+}
+
+func (r *rig) unseen() {
+	ask := func(want ...string) {
+		r.t.Helper()
+		got, err := r.ledger.Unseen(r.ctx(), []string{"cafe", "", "f00d", "o'neill", "cafe"})
+		r.no(err)
+		r.same("the fingerprints that no letter has", got, want)
+	}
+	ask("cafe", "", "f00d", "o'neill", "cafe")
+	print := func(print string) func(*deadletter.Letter) {
+		return func(l *deadletter.Letter) { l.Fingerprint = print }
+	}
+	// The topic does not matter, nor what became of the letter.
+	letters := r.index(letter(0, print("o'neill")), letter(0, print("cafe"), in("payments.dlt", "payments.dlt", 1)))
+	ask("", "f00d")
+	n, err := r.ledger.Discard(r.ctx(), deadletter.Filter{IDs: ids(letters)}, "alice", "noise")
+	r.no(err)
+	r.same("discarded", n, int64(2))
+	ask("", "f00d")
+	r.index(letter(1, print("")))
+	ask("f00d")
+	got, err := r.ledger.Unseen(r.ctx(), nil)
+	r.no(err)
+	r.same("of none", got, []string(nil))
 }

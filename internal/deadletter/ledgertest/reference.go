@@ -21,7 +21,13 @@ func matches(f deadletter.Filter, l deadletter.Letter) bool {
 		(f.Partition == nil || *f.Partition == l.Place.Partition) && (f.Offset == nil || *f.Offset == l.Place.Offset) &&
 		(f.DeadFrom.IsZero() || !l.DeadAt.Before(f.DeadFrom)) && (f.DeadTo.IsZero() || l.DeadAt.Before(f.DeadTo)) &&
 		l.Attempt >= f.MinAttempt && (f.MaxAttempt == 0 || l.Attempt <= f.MaxAttempt) && l.Deliveries >= f.MinDeliveries &&
-		(f.UpTo == 0 || l.ID <= f.UpTo)
+		(f.UpTo == 0 || l.ID <= f.UpTo) && (!f.Unkept || !l.Kept) && (len(f.Expiring) == 0 || expiring(f.Expiring, l))
+}
+
+func expiring(cuts []deadletter.Cut, l deadletter.Letter) bool {
+	return !l.Kept && (l.State == deadletter.Dead || l.State == deadletter.Claimed) && slices.ContainsFunc(cuts, func(c deadletter.Cut) bool {
+		return c.Topic == l.Place.Topic && c.TopicID == l.Place.TopicID && l.DeadAt.Before(c.Before)
+	})
 }
 
 func among[T comparable](wanted []T, v T) bool { return len(wanted) == 0 || slices.Contains(wanted, v) }

@@ -285,6 +285,33 @@ func (l *Ledger) Progress(ctx context.Context) ([]deadletter.Progress, error) {
 	return all, wrap("read the positions", err)
 }
 
+// unseen gives the numbers of the fingerprints that no letter has.
+const unseen = `SELECT no FROM unnest($1::text[]) WITH ORDINALITY AS asked(print, no)
+	WHERE NOT EXISTS (SELECT FROM letters WHERE fingerprint = print) ORDER BY no`
+
+// Unseen are those of the fingerprints that no letter of the ledger has.
+func (l *Ledger) Unseen(ctx context.Context, fingerprints []string) ([]string, error) {
+	stored := make([]string, len(fingerprints))
+	for i, print := range fingerprints {
+		stored[i] = short(print)
+	}
+	ctx, done := l.call(ctx)
+	defer done()
+	rows, err := l.pool.Query(ctx, unseen, stored)
+	if err != nil {
+		return nil, wrap("look for error groups", err)
+	}
+	places, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil {
+		return nil, wrap("look for error groups", err)
+	}
+	var found []string
+	for _, no := range places {
+		found = append(found, fingerprints[no-1])
+	}
+	return found, nil
+}
+
 // Awaiting lists replayed letters by id, after an id.
 func (l *Ledger) Awaiting(ctx context.Context, after int64, limit int) ([]deadletter.Letter, error) {
 	ctx, done := l.call(ctx)

@@ -22,6 +22,7 @@ var dialect = sqlquery.Dialect{
 	Strings:     func(values []string) any { return values },
 	Numbers:     func(values []int64) any { return values },
 	Text:        short,
+	TopicID:     "id",
 	Time:        func(t time.Time) any { return storableTime(t) },
 	Like:        "ILIKE",
 }
@@ -194,6 +195,9 @@ func branches(filter deadletter.Filter, order deadletter.Order) []deadletter.Fil
 	if order == deadletter.ReplayOrder || len(filter.IDs) > 0 || len(filter.MessageIDs) > 0 || filter.HasKey || filter.Job != "" || filter.Offset != nil ||
 		len(filter.Fingerprints) == 1 || len(filter.ErrorTypes) == 1 || len(filter.Reasons) == 1 {
 		return []deadletter.Filter{filter}
+	}
+	if n := len(filter.Expiring); n > 0 && n <= maxBranches {
+		return filter.EachCut()
 	}
 	if parts, ok := split(filter, filter.Fingerprints, func(f *deadletter.Filter, v []string) { f.Fingerprints = v }); ok {
 		return parts

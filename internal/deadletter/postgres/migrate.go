@@ -12,6 +12,8 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/lock"
+
+	"github.com/kafka-redrive/redrive/internal/deadletter"
 )
 
 //go:embed migrations/*.sql
@@ -56,7 +58,11 @@ func migratedTo(ctx context.Context, config *pgx.ConnConfig) (have int64, err er
 	if err != nil {
 		return 0, err
 	}
-	return have, judgeVersion(max(have, compatible, 1), compatible)
+	// One that is too old is what a migration is for.
+	if err := judgeVersion(have, compatible); !errors.Is(err, deadletter.ErrOlder) {
+		return have, err
+	}
+	return have, nil
 }
 
 func newProvider(db *sql.DB) (*goose.Provider, error) {

@@ -161,6 +161,8 @@ func TestListsAreReadFromAnIndex(t *testing.T) {
 		{deadletter.Filter{States: []deadletter.State{deadletter.Dead, deadletter.Claimed}}, "letters_state"},
 		{deadletter.Filter{DeadFrom: from, DeadTo: to}, "letters_state"},
 		{deadletter.Filter{}, "letters_state"},
+		{deadletter.Filter{Expiring: []deadletter.Cut{{TopicID: id, Topic: "orders.dlt", Before: to}}}, "letters_expiring"},
+		{deadletter.Filter{Expiring: []deadletter.Cut{{TopicID: id, Topic: "orders.dlt", Before: to}, {Topic: "cash.dlt", Before: to}}}, "letters_expiring"},
 	} {
 		for _, order := range []deadletter.Order{deadletter.Newest, deadletter.Oldest} {
 			first, err := l.Letters(t.Context(), c.filter, deadletter.Page{Order: order, Limit: 1})
@@ -173,18 +175,7 @@ func TestListsAreReadFromAnIndex(t *testing.T) {
 					t.Fatal(err)
 				}
 				sql, args := listing(c.filter, page)
-				rows, err := l.pool.Query(t.Context(), "EXPLAIN (ANALYZE, TIMING off) "+sql, withPlan(args)...)
-				if err != nil {
-					t.Fatal(err)
-				}
-				var lines []string
-				for rows.Next() {
-					lines = append(lines, string(rows.RawValues()[0]))
-				}
-				if err := rows.Err(); err != nil {
-					t.Fatal(err)
-				}
-				plan := strings.Join(lines, "\n")
+				plan := explain(t, l, sql, withPlan(args)...)
 				what := fmt.Sprintf("%s, %s", sqlquery.Text(c.filter), order)
 				if contains(plan, "Seq Scan on letters") || !contains(plan, c.index) {
 					t.Errorf("%s: want index %s:\n%s", what, c.index, plan)
@@ -201,6 +192,26 @@ func TestListsAreReadFromAnIndex(t *testing.T) {
 			}
 		}
 	}
+	if plan := explain(t, l, unseen, []string{example.Fingerprint, "another"}); contains(plan, "Seq Scan on letters") || !contains(plan, "letters_fingerprint") {
+		t.Errorf("error groups are looked up otherwise:\n%s", plan)
+	}
+}
+
+// explain is what the database does for a statement.
+func explain(t *testing.T, l *Ledger, sql string, args ...any) string {
+	t.Helper()
+	rows, err := l.pool.Query(t.Context(), "EXPLAIN (ANALYZE, TIMING off) "+sql, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for rows.Next() {
+		lines = append(lines, string(rows.RawValues()[0]))
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(lines, "\n")
 }
 
 // sums fails the test if the counts that are kept differ from what there is.

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/kafka-redrive/redrive/internal/deadletter"
@@ -40,6 +41,18 @@ func (l *Ledger) Letters(ctx context.Context, filter deadletter.Filter, page dea
 // listing is what follows WHERE in the query for a page, which asks for one letter more.
 func listing(filter deadletter.Filter, p sqlquery.Page) (where string, args []any) {
 	q := dialect.New()
+	if len(filter.Expiring) > 1 && p.Order != deadletter.ReplayOrder {
+		// Each topic gives its own letters in order, and no more of them than the page needs.
+		limit, parts := q.Arg(p.Limit+1), []string{}
+		for _, each := range filter.EachCut() {
+			part := dialect.New(q.Args()...)
+			part.Filter(each)
+			p.After(part)
+			parts = append(parts, "SELECT id FROM (SELECT id FROM letters WHERE "+part.Where()+" ORDER BY "+sqlquery.OrderBy(p.Order)+" LIMIT "+limit+")")
+			q = dialect.New(part.Args()...)
+		}
+		return "letters.id IN (" + strings.Join(parts, " UNION ALL ") + ") ORDER BY " + sqlquery.OrderBy(p.Order) + " LIMIT " + limit, q.Args()
+	}
 	q.Filter(filter)
 	p.After(q)
 	where = q.Where() + " ORDER BY " + sqlquery.OrderBy(p.Order) + " LIMIT " + q.Arg(p.Limit+1)

@@ -193,6 +193,24 @@ func (l *Ledger) Progress(ctx context.Context) ([]deadletter.Progress, error) {
 	return out, l.failed("read how far partitions are indexed", err)
 }
 
+// seen tells whether a letter has a fingerprint.
+const seen = `SELECT EXISTS (SELECT 1 FROM letters WHERE fingerprint = ?1)`
+
+// Unseen implements deadletter.Indexing.
+func (l *Ledger) Unseen(ctx context.Context, fingerprints []string) ([]string, error) {
+	var unseen []string
+	for _, print := range fingerprints {
+		var found bool
+		if err := l.read.QueryRowContext(ctx, seen, print).Scan(&found); err != nil {
+			return nil, l.failed("look for error groups", err)
+		}
+		if !found {
+			unseen = append(unseen, print)
+		}
+	}
+	return unseen, nil
+}
+
 // Awaiting implements deadletter.Indexing.
 func (l *Ledger) Awaiting(ctx context.Context, after int64, limit int) ([]deadletter.Letter, error) {
 	out, err := letters(ctx, l.read, `letters.state = 'replayed' AND letters.id > ?1 ORDER BY letters.id LIMIT ?2`, after, limit)

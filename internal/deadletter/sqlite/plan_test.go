@@ -23,6 +23,7 @@ func TestListsUseIndexes(t *testing.T) {
 		}
 	}()
 	partition, at := int32(0), time.Unix(1_790_000_000, 0)
+	cuts := []deadletter.Cut{{Topic: "t", Before: at}, {Topic: "u", Before: at}}
 	for name, test := range map[string]struct {
 		filter deadletter.Filter
 		index  string
@@ -37,9 +38,12 @@ func TestListsUseIndexes(t *testing.T) {
 		"state and time":    {deadletter.Filter{States: []deadletter.State{deadletter.Dead}, DeadFrom: at, DeadTo: at.Add(time.Hour)}, "letters_state", true},
 		"time":              {deadletter.Filter{DeadFrom: at, DeadTo: at.Add(time.Hour)}, "letters_dead_at", true},
 		"error type":        {deadletter.Filter{ErrorTypes: []string{"E"}, DeadFrom: at}, "letters_error", true},
+		"fingerprint":       {deadletter.Filter{Fingerprints: []string{"f00d"}, DeadFrom: at}, "letters_fingerprint", true},
 		"origin and time":   {deadletter.Filter{Origins: []string{"orders"}, DeadFrom: at}, "letters_dead_at", true},
 		"reasons and time":  {deadletter.Filter{Reasons: []envelope.Reason{envelope.ReasonPoison}, DeadFrom: at}, "letters_dead_at", true},
 		"place":             {deadletter.Filter{Topics: []string{"t"}, Partition: &partition, Offset: new(int64(7))}, "letters_place", false},
+		"expiring":          {deadletter.Filter{Expiring: cuts[:1]}, "letters_expiring", true},
+		"expiring of two":   {deadletter.Filter{Expiring: cuts}, "letters_expiring", false},
 		"job that replayed": {deadletter.Filter{Job: "j"}, "PRIMARY KEY", false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -64,5 +68,31 @@ func TestListsUseIndexes(t *testing.T) {
 				t.Errorf("the plan is\n%s\nwant %s, sorted by it: %t", text, test.index, test.sorted)
 			}
 		})
+	}
+}
+
+func TestErrorGroupsAreLookedUpInAnIndex(t *testing.T) {
+	l, err := Open(t.Context(), Options{Path: filepath.Join(t.TempDir(), "ledger.db")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	var plan []string
+	err = each(t.Context(), l.read, "EXPLAIN QUERY PLAN "+seen, []any{"f00d"}, func(scan func(...any) error) error {
+		var id, parent, unused int64
+		var detail string
+		err := scan(&id, &parent, &unused, &detail)
+		plan = append(plan, detail)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := strings.Join(plan, "\n"); !strings.Contains(text, "SEARCH letters USING COVERING INDEX letters_fingerprint") {
+		t.Errorf("the plan is\n%s", text)
 	}
 }

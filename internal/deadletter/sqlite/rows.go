@@ -21,6 +21,7 @@ var dialect = sqlquery.Dialect{
 	AnyOf:       func(column, list string) string { return column + " IN (SELECT value FROM json_each(" + list + "))" },
 	Strings:     func(values []string) any { return list(values) },
 	Numbers:     func(values []int64) any { return list(values) },
+	TopicID:     "topic_id",
 	Time:        func(t time.Time) any { return t.UnixMicro() },
 	Like:        "LIKE",
 }

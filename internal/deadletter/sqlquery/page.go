@@ -125,6 +125,10 @@ func stampOf(filter deadletter.Filter, order deadletter.Order) (stamp, error) {
 	// A time may be one that cannot be written as JSON, or be the same in another zone.
 	from, to := filter.DeadFrom, filter.DeadTo
 	filter.DeadFrom, filter.DeadTo = time.Time{}, time.Time{}
+	filter.Expiring = slices.Clone(filter.Expiring)
+	for i := range filter.Expiring {
+		filter.Expiring[i].Before = time.Time{} // The next page is asked for later.
+	}
 	text, err := json.Marshal(struct {
 		Filter deadletter.Filter
 		Times  [4]int64

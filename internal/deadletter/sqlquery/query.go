@@ -33,6 +33,8 @@ type Dialect struct {
 	Numbers func([]int64) any
 	// Text makes an argument of a text, the way that texts are written to the table. Nil: as it is.
 	Text func(string) string
+	// TopicID is the column of the table topics that has Kafka's id of a topic.
+	TopicID string
 	// Time makes an argument that compares with the column dead_at.
 	Time func(time.Time) any
 	// Like is the operator that looks for a pattern in any case. It is followed by the escape character.
@@ -121,6 +123,30 @@ func (q *Query) Filter(f deadletter.Filter) {
 	if f.UpTo > 0 {
 		q.number("id", "<=", f.UpTo)
 	}
+	if f.Unkept {
+		q.And("NOT kept")
+	}
+	if len(f.Expiring) > 0 {
+		q.expiring(f.Expiring)
+	}
+}
+
+// fleeting is the condition of the partial index letters_expiring. A database uses the index only where the same words stand in
+// the query.
+const fleeting = "NOT kept AND state IN ('dead', 'claimed')"
+
+func (q *Query) expiring(cuts []deadletter.Cut) {
+	q.And(fleeting)
+	older := make([]string, 0, len(cuts))
+	for _, cut := range cuts {
+		older = append(older, "topic = (SELECT no FROM topics WHERE "+q.dialect.TopicID+" = "+q.Arg(cut.TopicID[:])+" AND name = "+q.Arg(q.text(cut.Topic))+
+			") AND dead_at < "+q.Arg(q.dialect.Time(cut.Before)))
+	}
+	if len(older) == 1 {
+		q.And(older[0])
+		return
+	}
+	q.And("(" + strings.Join(older, " OR ") + ")")
 }
 
 // Key adds the condition that the key is this one; nil is a missing key.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -21,6 +22,7 @@ var dialect = Dialect{
 	AnyOf:       func(column, placeholder string) string { return column + " = ANY(" + placeholder + ")" },
 	Strings:     func(values []string) any { return values },
 	Numbers:     func(values []int64) any { return values },
+	TopicID:     "id",
 	Time:        func(t time.Time) any { return t },
 	Like:        "ILIKE",
 }
@@ -47,6 +49,18 @@ func TestEachFieldIsACondition(t *testing.T) {
 		{deadletter.Filter{Partition: new(int32(3)), Offset: new(int64(0))}, "record_partition = $1 AND record_offset = $2", []any{int64(3), int64(0)}},
 		{deadletter.Filter{DeadFrom: at, DeadTo: at.Add(1)}, "dead_at >= $1 AND dead_at < $2", []any{at, at.Add(1)}},
 		{deadletter.Filter{MinAttempt: 1, MaxAttempt: 2, MinDeliveries: 3, UpTo: 4}, "attempt >= $1 AND attempt <= $2 AND deliveries >= $3 AND id <= $4", []any{int64(1), int64(2), int64(3), int64(4)}},
+		{deadletter.Filter{Unkept: true}, "NOT kept", nil},
+		{
+			deadletter.Filter{Expiring: []deadletter.Cut{{TopicID: deadletter.TopicID{7}, Topic: "t", Before: at}}},
+			"NOT kept AND state IN ('dead', 'claimed') AND topic = (SELECT no FROM topics WHERE id = $1 AND name = $2) AND dead_at < $3",
+			[]any{slices.Concat([]byte{7}, make([]byte, 15)), "t", at},
+		},
+		{
+			deadletter.Filter{Expiring: []deadletter.Cut{{Topic: "t", Before: at}, {Topic: "u", Before: at}}},
+			"NOT kept AND state IN ('dead', 'claimed') AND (topic = (SELECT no FROM topics WHERE id = $1 AND name = $2) AND dead_at < $3 OR " +
+				"topic = (SELECT no FROM topics WHERE id = $4 AND name = $5) AND dead_at < $6)",
+			[]any{make([]byte, 16), "t", at, make([]byte, 16), "u", at},
+		},
 		{deadletter.Filter{MinAttempt: math.MaxInt}, "attempt >= $1", []any{int64(math.MaxInt32)}}, // more than the column can hold
 	} {
 		q := dialect.New()

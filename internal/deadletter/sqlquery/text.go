@@ -83,6 +83,14 @@ func Text(f deadletter.Filter) string {
 	if f.UpTo > 0 {
 		add("upTo", strconv.FormatInt(f.UpTo, 10))
 	}
+	if f.Unkept {
+		add("kept", "false")
+	}
+	expiring := make([]string, len(f.Expiring))
+	for i, cut := range f.Expiring {
+		expiring[i] = cut.Topic + "<" + cut.Before.UTC().Format(time.RFC3339Nano)
+	}
+	list("expiring", expiring)
 	if len(parts) == 0 {
 		return "all"
 	}

@@ -179,6 +179,24 @@ func (e Reason) Valid() bool {
 	}
 }
 
+// Defines values for RescueFailureCode.
+const (
+	RescueFailureCodeChanged RescueFailureCode = "changed"
+	RescueFailureCodeGone    RescueFailureCode = "gone"
+)
+
+// Valid indicates whether the value is a known member of the RescueFailureCode enum.
+func (e RescueFailureCode) Valid() bool {
+	switch e {
+	case RescueFailureCodeChanged:
+		return true
+	case RescueFailureCodeGone:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for Role.
 const (
 	RoleAdmin    Role = "admin"
@@ -321,6 +339,67 @@ type Exclusion struct {
 
 	// Reason The code of a refusal.
 	Reason string `json:"reason"`
+}
+
+// ExpiringLetter defines model for ExpiringLetter.
+type ExpiringLetter struct {
+	// ExpiresAt Retention does not take it by age before. In the past it may go at any moment.
+	ExpiresAt time.Time `json:"expiresAt"`
+	Letter    Letter    `json:"letter"`
+}
+
+// ExpiringList defines model for ExpiringList.
+type ExpiringList struct {
+	Letters []ExpiringLetter `json:"letters"`
+	Next    string           `json:"next"`
+
+	// Topics Empty without outlook.
+	Topics []ExpiringTopic `json:"topics"`
+
+	// Unknown What of the records that wait could not be looked at.
+	Unknown []string `json:"unknown"`
+
+	// Waiting Empty without outlook.
+	Waiting       []ExpiringWait `json:"waiting"`
+	WithinSeconds float64        `json:"withinSeconds"`
+}
+
+// ExpiringTopic defines model for ExpiringTopic.
+type ExpiringTopic struct {
+	// Count How many letters retention may take within the time.
+	Count int64 `json:"count"`
+
+	// RetentionBytes The size above which the oldest records of a partition go whatever their age; -1 for any size.
+	RetentionBytes *int64 `json:"retentionBytes,omitempty"`
+
+	// RetentionMs How long records stay; -1 for ever.
+	RetentionMs *int64 `json:"retentionMs,omitempty"`
+
+	// Soonest The moment of the first letter that is not kept. Absent where there is none
+	Soonest *time.Time `json:"soonest,omitempty"`
+
+	// Topic A dead-letter topic.
+	Topic string `json:"topic"`
+
+	// Unknown Why nothing of it is known.
+	Unknown *string `json:"unknown,omitempty"`
+}
+
+// ExpiringWait Records that retention may take within the time, and that are due for more than a minute, or only after it.
+type ExpiringWait struct {
+	// From The first of them.
+	From        int64 `json:"from"`
+	Partition   int32 `json:"partition"`
+	RetentionMs int64 `json:"retentionMs"`
+
+	// To The offset that follows the last of them.
+	To int64 `json:"to"`
+
+	// Topic An inbox or tier.
+	Topic string `json:"topic"`
+
+	// WaitSeconds How long records wait there by intent.
+	WaitSeconds float64 `json:"waitSeconds"`
 }
 
 // Filter The same as the query parameters of the same names. At most one of key, keyBase64 and noKey.
@@ -761,6 +840,66 @@ type ReplayRequest struct {
 	Reason *string `json:"reason,omitempty"`
 }
 
+// RescueFailure defines model for RescueFailure.
+type RescueFailure struct {
+	Code      RescueFailureCode `json:"code"`
+	Detail    string            `json:"detail"`
+	Letter    int64             `json:"letter"`
+	MessageID string            `json:"messageId"`
+	Place     string            `json:"place"`
+}
+
+// RescueFailureCode defines model for RescueFailure.Code.
+type RescueFailureCode string
+
+// RescueRequest defines model for RescueRequest.
+type RescueRequest struct {
+	// All Confirms that a filter which selects everything is meant.
+	All *bool `json:"all,omitempty"`
+
+	// Cursor The next of the request before.
+	Cursor *string `json:"cursor,omitempty"`
+
+	// DryRun Only count.
+	DryRun *bool `json:"dryRun,omitempty"`
+
+	// Expect The count that the caller saw. Another count is refused. Of the first request.
+	Expect *int64 `json:"expect,omitempty"`
+
+	// Filter The same as the query parameters of the same names. At most one of key, keyBase64 and noKey.
+	Filter *Filter `json:"filter,omitempty"`
+
+	// Limit How many letters one request deals with at most.
+	Limit  *int32 `json:"limit,omitempty"`
+	Reason string `json:"reason"`
+
+	// Within A duration such as 72h or 3d: only letters that retention may take within it. With filter as well both hold; with neither it is that of replayer.expiry.within.
+	Within *string `json:"within,omitempty"`
+}
+
+// RescueResult defines model for RescueResult.
+type RescueResult struct {
+	// Bytes How many bytes were copied.
+	Bytes int64 `json:"bytes"`
+
+	// Changed How many letters have other bytes in their place.
+	Changed int64 `json:"changed"`
+
+	// Count How many letters are selected and not kept. Of the first request only.
+	Count  *int64 `json:"count,omitempty"`
+	DryRun bool   `json:"dryRun"`
+
+	// Failed The letters that are gone or changed.
+	Failed []RescueFailure `json:"failed"`
+
+	// Gone How many letters have no bytes any more.
+	Gone int64 `json:"gone"`
+
+	// Kept How many letters the ledger has the bytes of now and had not before.
+	Kept int64  `json:"kept"`
+	Next string `json:"next"`
+}
+
 // Role defines model for Role.
 type Role string
 
@@ -897,6 +1036,9 @@ type ParamOrder = Order
 // ParamOrigin defines model for ParamOrigin.
 type ParamOrigin = []string
 
+// ParamOutlook defines model for ParamOutlook.
+type ParamOutlook = bool
+
 // ParamPartition defines model for ParamPartition.
 type ParamPartition = int32
 
@@ -914,6 +1056,9 @@ type ParamTopic = []string
 
 // ParamUpTo defines model for ParamUpTo.
 type ParamUpTo = int64
+
+// ParamWithin defines model for ParamWithin.
+type ParamWithin = string
 
 // ChangeAnswer defines model for ChangeAnswer.
 type ChangeAnswer = ChangeResult
@@ -989,6 +1134,24 @@ type CountLettersParams struct {
 
 	// UpTo The highest number of a letter, for a set that shall not grow.
 	UpTo *ParamUpTo `form:"upTo,omitempty" json:"upTo,omitempty"`
+}
+
+// ListExpiringParams defines parameters for ListExpiring.
+type ListExpiringParams struct {
+	// Within A duration such as 72h or 3d; that of replayer.expiry.within if not given.
+	Within *ParamWithin `form:"within,omitempty" json:"within,omitempty"`
+
+	// Outlook With what is not a letter; of a million letters it takes a second.
+	Outlook *ParamOutlook `form:"outlook,omitempty" json:"outlook,omitempty"`
+
+	// Topic Dead-letter topics.
+	Topic ParamTopic `form:"topic,omitempty" json:"topic,omitempty"`
+
+	// Cursor The `next` of the page before. It belongs to the filter and order it came with.
+	Cursor *ParamCursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Limit How many at most; 100 if not given.
+	Limit *ParamLimit `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // ExportLettersParams defines parameters for ExportLetters.
@@ -1232,6 +1395,9 @@ type CreatePlanJSONRequestBody = ReplayRequest
 // PurgeLettersJSONRequestBody defines body for PurgeLetters for application/json ContentType.
 type PurgeLettersJSONRequestBody = ChangeRequest
 
+// RescueLettersJSONRequestBody defines body for RescueLetters for application/json ContentType.
+type RescueLettersJSONRequestBody = RescueRequest
+
 // UndiscardLettersJSONRequestBody defines body for UndiscardLetters for application/json ContentType.
 type UndiscardLettersJSONRequestBody = ChangeRequest
 
@@ -1246,6 +1412,9 @@ type ServerInterface interface {
 	// DiscardLetters Dead letters that nobody wants any more.
 	// (POST /discards)
 	DiscardLetters(w http.ResponseWriter, r *http.Request)
+	// ListExpiring What retention is about to take.
+	// (GET /expiring)
+	ListExpiring(w http.ResponseWriter, r *http.Request, params ListExpiringParams)
 	// ExportLetters All letters that a filter selects, one JSON object a line.
 	// (GET /export)
 	ExportLetters(w http.ResponseWriter, r *http.Request, params ExportLettersParams)
@@ -1309,6 +1478,9 @@ type ServerInterface interface {
 	// PurgeLetters Remove letters from the ledger. The filter must name states; claimed letters are never removed.
 	// (POST /purges)
 	PurgeLetters(w http.ResponseWriter, r *http.Request)
+	// RescueLetters Copy the bytes of letters into the ledger, so that they survive their topic.
+	// (POST /rescues)
+	RescueLetters(w http.ResponseWriter, r *http.Request)
 	// GetStats Letters counted by topic and state.
 	// (GET /stats)
 	GetStats(w http.ResponseWriter, r *http.Request)
@@ -1702,6 +1874,91 @@ func (siw *ServerInterfaceWrapper) DiscardLetters(w http.ResponseWriter, r *http
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.DiscardLetters(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListExpiring operation middleware
+func (siw *ServerInterfaceWrapper) ListExpiring(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListExpiringParams
+
+	// ------------- Optional query parameter "within" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "within", r.URL.Query(), &params.Within, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "within"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "within", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "outlook" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "outlook", r.URL.Query(), &params.Outlook, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "outlook"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "outlook", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "topic" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "topic", r.URL.Query(), &params.Topic, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "topic"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "topic", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", r.URL.Query(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "cursor"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cursor", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: "int32"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListExpiring(w, r, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -3280,6 +3537,20 @@ func (siw *ServerInterfaceWrapper) PurgeLetters(w http.ResponseWriter, r *http.R
 	handler.ServeHTTP(w, r)
 }
 
+// RescueLetters operation middleware
+func (siw *ServerInterfaceWrapper) RescueLetters(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.RescueLetters(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // GetStats operation middleware
 func (siw *ServerInterfaceWrapper) GetStats(w http.ResponseWriter, r *http.Request) {
 
@@ -3479,6 +3750,8 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/discards", wrapper.DiscardLetters)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/undiscards", wrapper.UndiscardLetters)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/purges", wrapper.PurgeLetters)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/expiring", wrapper.ListExpiring)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/rescues", wrapper.RescueLetters)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/audit", wrapper.ListAudit)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/whoami", wrapper.WhoAmI)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/version", wrapper.GetVersion)

@@ -16,7 +16,7 @@ import (
 // need is the least role of each operation. It stands here once more, so that the document can not give rights away unseen.
 func need(operation string) Role {
 	switch operation {
-	case "getPayload", "getValue", "createJob", "pauseJob", "resumeJob", "cancelJob", "rateJob", "discardLetters", "undiscardLetters":
+	case "getPayload", "getValue", "createJob", "pauseJob", "resumeJob", "cancelJob", "rateJob", "discardLetters", "undiscardLetters", "rescueLetters":
 		return RoleOperator
 	case "exportLetters": // called asks for payloads, which a viewer may not see.
 		return RoleOperator
@@ -227,7 +227,7 @@ func TestAPageOfAnotherSiteCanNotChangeAnything(t *testing.T) {
 
 func TestAServerBeyondLoopbackWithoutTokensIsRefused(t *testing.T) {
 	options := func(address string, tokens ...Token) Options {
-		return Options{Address: address, Ledger: newFakeLedger(), Replayer: newFakeReplayer(), Tokens: tokens, Logger: testkit.Logger(t)}
+		return Options{Address: address, Ledger: newFakeLedger(), Replayer: newFakeReplayer(), Radar: &fakeRadar{}, Tokens: tokens, Logger: testkit.Logger(t)}
 	}
 	for _, address := range []string{":0", "0.0.0.0:0", "[::]:0"} {
 		if s, err := New(t.Context(), options(address)); err == nil {
@@ -258,7 +258,7 @@ func TestAServerBeyondLoopbackWithoutTokensIsRefused(t *testing.T) {
 
 func TestTokensAreReplacedAtOnceOrNotAtAll(t *testing.T) {
 	s, err := New(t.Context(), Options{
-		Address: "127.0.0.1:0", Ledger: newFakeLedger(), Replayer: newFakeReplayer(), Tokens: allTokens(), Logger: testkit.Logger(t),
+		Address: "127.0.0.1:0", Ledger: newFakeLedger(), Replayer: newFakeReplayer(), Radar: &fakeRadar{}, Tokens: allTokens(), Logger: testkit.Logger(t),
 	})
 	if err != nil {
 		t.Fatal(err)

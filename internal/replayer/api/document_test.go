@@ -47,6 +47,8 @@ func called() map[string]struct {
 		"discardLetters":   post("/discards", `{"filter":{"id":[1]},"reason":"old"}`, http.StatusOK),
 		"undiscardLetters": post("/undiscards", `{"filter":{"id":[5]},"reason":"needed"}`, http.StatusOK),
 		"purgeLetters":     post("/purges", `{"filter":{"state":["replayed"]},"all":true,"reason":"old"}`, http.StatusOK),
+		"listExpiring":     get("/expiring?within=3d&topic=orders.dlt&outlook=true"),
+		"rescueLetters":    post("/rescues", `{"filter":{"id":[1]},"reason":"retention is near"}`, http.StatusOK),
 		"listAudit":        get("/audit"),
 		"whoAmI":           get("/whoami"),
 		"getVersion":       get("/version"),

@@ -432,7 +432,7 @@ redrive_http_requests_total{code="404",route="other"} 2
 func TestAServerServesUntilItIsStopped(t *testing.T) {
 	secret, sum := NewToken()
 	s, err := New(t.Context(), Options{
-		Address: "127.0.0.1:0", Ledger: newFakeLedger(), Replayer: newFakeReplayer(), Logger: newRig(t).handler.operations.log,
+		Address: "127.0.0.1:0", Ledger: newFakeLedger(), Replayer: newFakeReplayer(), Radar: &fakeRadar{}, Logger: newRig(t).handler.operations.log,
 		Tokens: []Token{{Name: "x", Role: RoleViewer, SHA256: sum}},
 	})
 	if err != nil {
@@ -467,10 +467,11 @@ func TestAServerServesUntilItIsStopped(t *testing.T) {
 }
 
 func TestWhatIsMissingInOptionsIsNamed(t *testing.T) {
-	full := Options{Address: "127.0.0.1:0", Ledger: newFakeLedger(), Replayer: newFakeReplayer(), Logger: newRig(t).handler.operations.log}
+	full := Options{Address: "127.0.0.1:0", Ledger: newFakeLedger(), Replayer: newFakeReplayer(), Radar: &fakeRadar{}, Logger: newRig(t).handler.operations.log}
 	for want, change := range map[string]func(*Options){
 		"ledger":   func(o *Options) { o.Ledger = nil },
 		"replayer": func(o *Options) { o.Replayer = nil },
+		"radar":    func(o *Options) { o.Radar = nil },
 		"logger":   func(o *Options) { o.Logger = nil },
 		"limit":    func(o *Options) { o.MaxBody = -1 },
 		"token":    func(o *Options) { o.Tokens = []Token{{}} },

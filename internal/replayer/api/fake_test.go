@@ -9,6 +9,8 @@ import (
 
 	"github.com/kafka-redrive/redrive/internal/deadletter"
 	"github.com/kafka-redrive/redrive/internal/idempotency"
+	"github.com/kafka-redrive/redrive/internal/kafka"
+	"github.com/kafka-redrive/redrive/internal/replayer/expiry"
 	"github.com/kafka-redrive/redrive/internal/replayer/replay"
 )
 
@@ -203,8 +205,14 @@ func (f *fakeLedger) Purge(_ context.Context, filter deadletter.Filter, actor, r
 	return f.changed(filter, actor, reason, "purged")
 }
 
-func (f *fakeLedger) Keep(context.Context, map[int64]deadletter.Payload, string, string) (int64, error) {
-	return 0, errors.New("not asked for by the API")
+func (f *fakeLedger) Keep(_ context.Context, payloads map[int64]deadletter.Payload, actor, reason string) (int64, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.audit = append(f.audit, deadletter.Entry{Actor: actor, Reason: reason, Action: "keep", Count: int64(len(payloads))})
+	for id := range payloads {
+		f.letters[id-1].Kept = true
+	}
+	return int64(len(payloads)), f.err
 }
 
 func (f *fakeLedger) Record(context.Context, deadletter.Entry) error {
@@ -257,7 +265,9 @@ type fakeReplayer struct {
 	mu      sync.Mutex // guards the following
 	request replay.Request
 	payload deadletter.Payload
-	err     error
+	// lost are the letters that Read has no bytes of, and why.
+	lost map[int64]error
+	err  error
 	// jobs are by Spec.Request.
 	jobs map[string]deadletter.Job
 }
@@ -305,4 +315,53 @@ func (f *fakeReplayer) Payload(context.Context, deadletter.Letter) (deadletter.P
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.payload, f.err
+}
+
+func (f *fakeReplayer) Read(_ context.Context, letters []deadletter.Letter) ([]replay.Read, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	read := make([]replay.Read, len(letters))
+	for i, l := range letters {
+		read[i] = replay.Read{Payload: f.payload, Err: f.lost[l.ID]}
+	}
+	return read, f.err
+}
+
+// fakeRadar says of letters that died before a moment, by a time that is asked for, that they expire.
+type fakeRadar struct {
+	waiting []expiry.Waiting
+	unknown []error
+	err     error
+	// forever are topics that keep records for ever.
+	forever []string
+}
+
+func (f *fakeRadar) Within() time.Duration { return 72 * time.Hour }
+
+func (f *fakeRadar) Topics() []string { return []string{"orders.dlt", "payments.dlt"} }
+
+func (f *fakeRadar) Cuts(_ context.Context, topics []string, within time.Duration) ([]deadletter.Cut, error) {
+	var cuts []deadletter.Cut
+	for i, topic := range f.Topics() {
+		if slices.Contains(topics, topic) && !slices.Contains(f.forever, topic) {
+			cuts = append(cuts, deadletter.Cut{TopicID: deadletter.TopicID{byte(i + 1)}, Topic: topic, Before: deadAt.Add(within)})
+		}
+	}
+	return cuts, f.err
+}
+
+func (f *fakeRadar) Until(l *deadletter.Letter) (time.Time, bool) {
+	return l.DeadAt.Add(24 * time.Hour), !slices.Contains(f.forever, l.Place.Topic)
+}
+
+func (f *fakeRadar) Count(_ context.Context, topics []string, _ time.Duration) ([]expiry.Expiring, error) {
+	var all []expiry.Expiring
+	for _, topic := range topics {
+		all = append(all, expiry.Expiring{Kept: kafka.Kept{Topic: topic, Retention: kafka.Retention{Age: 24 * time.Hour, Bytes: -1}}, Count: 3, Soonest: deadAt})
+	}
+	return all, f.err
+}
+
+func (f *fakeRadar) Waiting(context.Context, []string, time.Duration) ([]expiry.Waiting, []error) {
+	return f.waiting, f.unknown
 }

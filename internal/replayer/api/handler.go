@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/kafka-redrive/redrive/internal/spelling"
+	"github.com/kafka-redrive/redrive/internal/tracing"
 )
 
 // handler does what all operations have in common, in this order: headers, host, caller, route, role, origin, parameters,
@@ -38,7 +39,7 @@ func newHandler(options Options) (*handler, error) {
 	}
 	h := &handler{
 		operations: &operations{
-			ledger: options.Ledger, replayer: options.Replayer, document: doc, topics: slices.Clone(options.Topics),
+			ledger: options.Ledger, replayer: options.Replayer, radar: options.Radar, document: doc, topics: slices.Clone(options.Topics),
 			bulkLimit: options.BulkLimit, maxBody: maxBody, version: options.Version,
 			log: options.Logger.With("component", "api"),
 		},
@@ -91,6 +92,8 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// The mux would redirect what is not clean, to where nobody asked to go.
 	if _, ok := h.operations.document.operations[route]; !ok || !clean(r.URL) {
 		route = otherRoute
+	} else {
+		tracing.Route(r.Context(), route)
 	}
 	defer h.end(r, rec, route, began)
 	headers := rec.Header()

@@ -45,6 +45,7 @@ func allTokens() []Token {
 type rig struct {
 	ledger   *fakeLedger
 	replayer *fakeReplayer
+	radar    *fakeRadar
 	registry *prometheus.Registry
 	handler  *handler
 	contract *contract
@@ -52,10 +53,10 @@ type rig struct {
 
 func newRig(t testing.TB, change ...func(*Options)) *rig {
 	t.Helper()
-	r := &rig{ledger: newFakeLedger(), replayer: newFakeReplayer(), registry: prometheus.NewPedanticRegistry(), contract: theContract(t)}
+	r := &rig{ledger: newFakeLedger(), replayer: newFakeReplayer(), radar: &fakeRadar{}, registry: prometheus.NewPedanticRegistry(), contract: theContract(t)}
 	log := testkit.Logger(t)
 	options := Options{
-		Ledger: r.ledger, Replayer: r.replayer, Topics: []string{"orders.dlt", "payments.dlt"}, Tokens: allTokens(),
+		Ledger: r.ledger, Replayer: r.replayer, Radar: r.radar, Topics: []string{"orders.dlt", "payments.dlt"}, Tokens: allTokens(),
 		MaxBody: 4096, BulkLimit: 2, Version: "1.2.3", Logger: log,
 	}
 	for _, c := range change {

@@ -15,7 +15,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kafka-redrive/redrive/internal/deadletter"
+	"github.com/kafka-redrive/redrive/internal/replayer/expiry"
 	"github.com/kafka-redrive/redrive/internal/replayer/replay"
+	"github.com/kafka-redrive/redrive/internal/tracing"
 )
 
 const (
@@ -51,14 +53,33 @@ type Replayer interface {
 	Submit(ctx context.Context, request replay.Request) (job deadletter.Job, created bool, err error)
 	// Payload fetches the record of a letter.
 	Payload(ctx context.Context, letter deadletter.Letter) (deadletter.Payload, error)
+	// Read reads the records of letters from their topics.
+	Read(ctx context.Context, letters []deadletter.Letter) ([]replay.Read, error)
 }
 
-// Options are what a Server is made of. Ledger, Replayer and Logger must be given.
+// Radar is what the API needs of expiry.Radar.
+type Radar interface {
+	// Within is how far ahead a request looks that does not say.
+	Within() time.Duration
+	// Topics are the dead-letter topics that are watched.
+	Topics() []string
+	// Cuts are what selects the letters that expire within a time; none: no letter does.
+	Cuts(ctx context.Context, topics []string, within time.Duration) ([]deadletter.Cut, error)
+	// Until is the moment before which a letter is not removed.
+	Until(letter *deadletter.Letter) (time.Time, bool)
+	// Count counts what expires within a time, by topic.
+	Count(ctx context.Context, topics []string, within time.Duration) ([]expiry.Expiring, error)
+	// Waiting are the records that retention takes before they have had their turn, and what could not be looked at.
+	Waiting(ctx context.Context, topics []string, within time.Duration) ([]expiry.Waiting, []error)
+}
+
+// Options are what a Server is made of. Ledger, Replayer, Radar and Logger must be given.
 type Options struct {
 	// Address is where the server listens. Without Tokens it must be on loopback.
 	Address  string
 	Ledger   Ledger
 	Replayer Replayer
+	Radar    Radar
 	// Topics are the configured dead-letter topics.
 	Topics []string
 	Tokens []Token
@@ -71,6 +92,8 @@ type Options struct {
 	Logger  *slog.Logger
 	// Registerer takes the metrics. Nil: they are not shown.
 	Registerer prometheus.Registerer
+	// Tracer makes a span of each request. Nil: it makes none.
+	Tracer *tracing.Tracer
 }
 
 // Server serves the API.
@@ -88,6 +111,8 @@ func New(ctx context.Context, options Options) (*Server, error) {
 		return nil, errors.New("api: no ledger")
 	case options.Replayer == nil:
 		return nil, errors.New("api: no replayer")
+	case options.Radar == nil:
+		return nil, errors.New("api: no radar")
 	case options.Logger == nil:
 		return nil, errors.New("api: no logger")
 	case options.MaxBody < 0 || options.BulkLimit < 0:
@@ -118,7 +143,7 @@ func New(ctx context.Context, options Options) (*Server, error) {
 		}
 	}
 	s.server = &http.Server{
-		Handler:           h,
+		Handler:           options.Tracer.Handler(h),
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       30 * time.Second,
 		WriteTimeout:      writeTimeout,
@@ -139,7 +164,7 @@ func onLoopback(address net.Addr) bool {
 func (s *Server) Address() string { return s.listener.Addr().String() }
 
 // Handler is what the server serves.
-func (s *Server) Handler() http.Handler { return s.handler }
+func (s *Server) Handler() http.Handler { return s.server.Handler }
 
 // SetTokens replaces the tokens; requests under way go on with those before. It changes nothing where it returns an error:
 // if a token is not possible, or if none would be left, which would open the server to everybody on the machine.
@@ -181,6 +206,7 @@ func (s *Server) Stop() error {
 type operations struct {
 	ledger    Ledger
 	replayer  Replayer
+	radar     Radar
 	document  *document
 	topics    []string
 	bulkLimit int64

@@ -143,6 +143,8 @@ type Indexer struct {
 	fatal    chan struct{} // closed once fatalErr is set
 	fatalErr error
 
+	groups groups
+
 	// What only the sweeps use.
 	judge      judge
 	sweepEvery time.Duration // sweepInterval; tests on a real clock are less patient
@@ -158,6 +160,7 @@ type topic struct {
 	lost, expired                         int64
 	lostAt, expiredAt, remadeAt           time.Time
 	indexedC, lostC, expiredC, succeededC prometheus.Counter
+	newGroupsC                            prometheus.Counter
 
 	sweep sweepState // what only the sweeps use
 }

@@ -14,8 +14,8 @@ const statsInterval = 15 * time.Second
 
 // metrics are the counters of the index. What can be read off the state is not kept here: see collector.
 type metrics struct {
-	indexed, lost, expired, succeeded, rebalances *prometheus.CounterVec
-	stats                                         atomic.Pointer[[]deadletter.Stat]
+	indexed, lost, expired, succeeded, newGroups, rebalances *prometheus.CounterVec
+	stats                                                    atomic.Pointer[[]deadletter.Stat]
 }
 
 func newMetrics() *metrics {
@@ -27,6 +27,7 @@ func newMetrics() *metrics {
 		lost:       counter("redrive_letters_lost_total", "Offsets that retention removed before they were indexed.", "topic"),
 		expired:    counter("redrive_letters_expired_total", "Dead letters whose bytes were found gone before they were replayed or discarded.", "topic"),
 		succeeded:  counter("redrive_letters_succeeded_total", "Replayed letters that the group has passed and that did not come back.", "topic"),
+		newGroups:  counter("redrive_dead_letter_groups_new_total", "Error groups of which a letter that died lately is the first in the ledger.", "topic"),
 		rebalances: counter("redrive_index_rebalances_total", "Changes of the assignment.", "type"),
 	}
 }
@@ -37,11 +38,12 @@ func (m *metrics) add(t *topic) *topic {
 	t.lostC = m.lost.WithLabelValues(t.DeadLetters)
 	t.expiredC = m.expired.WithLabelValues(t.DeadLetters)
 	t.succeededC = m.succeeded.WithLabelValues(t.DeadLetters)
+	t.newGroupsC = m.newGroups.WithLabelValues(t.DeadLetters)
 	return t
 }
 
 func (m *metrics) counters() []*prometheus.CounterVec {
-	return []*prometheus.CounterVec{m.indexed, m.lost, m.expired, m.succeeded, m.rebalances}
+	return []*prometheus.CounterVec{m.indexed, m.lost, m.expired, m.succeeded, m.newGroups, m.rebalances}
 }
 
 // collector exports the counters and, from the last snapshots, the gauges.

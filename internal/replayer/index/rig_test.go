@@ -172,6 +172,7 @@ type memory struct {
 	topics     map[deadletter.TopicID]string
 	violations []error
 	ids        int64
+	asked      int                // how often for fingerprints
 	batches    []deadletter.Batch // without their letters
 }
 
@@ -306,6 +307,25 @@ func (m *memory) Progress(ctx context.Context) (all []deadletter.Progress, err e
 		return nil
 	})
 	return all, err
+}
+
+func (m *memory) Unseen(ctx context.Context, fingerprints []string) (unseen []string, err error) {
+	err = m.do(ctx, "unseen", func() error {
+		m.asked++
+		seen := map[string]bool{}
+		m.each(func(_ deadletter.TopicID, _ int32, p *memoryPartition) {
+			for _, l := range p.letters {
+				seen[l.Fingerprint] = true
+			}
+		})
+		for _, print := range fingerprints {
+			if !seen[print] {
+				unseen = append(unseen, print)
+			}
+		}
+		return nil
+	})
+	return unseen, err
 }
 
 func (m *memory) Awaiting(ctx context.Context, after int64, limit int) (found []deadletter.Letter, err error) {

@@ -130,6 +130,7 @@ func (s *source) take() (b *batch, more bool) {
 func (s *source) write(b *batch) {
 	ix := s.ix
 	defer ix.free(b)
+	unmet, fresh := s.news(b)
 	var pause backoff
 	for {
 		ix.mu.Lock()
@@ -152,6 +153,8 @@ func (s *source) write(b *batch) {
 		switch {
 		case err == nil:
 			ix.wrote(s, b)
+			s.topic.newGroupsC.Add(float64(fresh))
+			ix.groups.remember(unmet)
 			return
 		case errors.Is(err, deadletter.ErrMoved):
 			var stands bool

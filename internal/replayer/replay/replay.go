@@ -52,6 +52,7 @@ import (
 	"github.com/kafka-redrive/redrive/internal/kafka"
 	"github.com/kafka-redrive/redrive/internal/replayer/crash"
 	"github.com/kafka-redrive/redrive/internal/replayer/fetch"
+	"github.com/kafka-redrive/redrive/internal/tracing"
 	"github.com/kafka-redrive/redrive/internal/wait"
 )
 
@@ -107,6 +108,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Registerer takes the metrics. Nil: they are not registered.
 	Registerer prometheus.Registerer
+	// Tracer makes a span of each job that runs here and of each copy. Nil: it makes none.
+	Tracer *tracing.Tracer
 
 	// crash is called between two effects: tests stop a Replayer there. Nil: package crash.
 	crash func(point string)
@@ -179,6 +182,7 @@ type Replayer struct {
 	wakeJobs, wakeReplies chan struct{}
 
 	running sessions
+	spans   requests
 }
 
 // New checks the options and makes the clients; it does not block and opens no connection. The caller must call Run.

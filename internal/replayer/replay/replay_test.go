@@ -20,6 +20,7 @@ import (
 	"github.com/kafka-redrive/redrive/internal/deadletter"
 	"github.com/kafka-redrive/redrive/internal/envelope"
 	"github.com/kafka-redrive/redrive/internal/issue"
+	"github.com/kafka-redrive/redrive/internal/replayer/fetch"
 	"github.com/kafka-redrive/redrive/internal/testkit"
 )
 
@@ -593,6 +594,11 @@ func TestBytesThatAreGoneOrChangedAreNotReplayed(t *testing.T) {
 		}
 		if got, err := p.Payload(t.Context(), r.letter(kept.ID)); err != nil || string(got.Value) != "1" {
 			t.Errorf("payload of the kept letter: %q, %v", got.Value, err)
+		}
+		// From the topics, whatever the ledger has: the changed one, one that is gone, and one that is there.
+		read, err := p.Read(t.Context(), []deadletter.Letter{r.letters(deadletter.Filter{Key: []byte("changed"), HasKey: true})[0], r.letter(letters[0].ID), r.letter(letters[3].ID)})
+		if err != nil || !errors.Is(read[0].Err, ErrChanged) || !errors.Is(read[1].Err, fetch.ErrGone) || read[2].Err != nil || string(read[2].Payload.Value) != "3" {
+			t.Errorf("read: %+v, %v", read, err)
 		}
 		// Dry run: what retention took is known before.
 		again, err := p.Plan(t.Context(), one(letters[2].ID))

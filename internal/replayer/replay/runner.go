@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/time/rate"
 
 	"github.com/kafka-redrive/redrive/internal/deadletter"
@@ -42,6 +43,9 @@ type session struct {
 	stop    context.CancelCauseFunc
 	done    chan struct{}
 	limiter *rate.Limiter
+
+	// span is that of the session, asked that of the request, if this process took it.
+	span, asked trace.SpanContext
 
 	mu      sync.Mutex
 	rate    float64 // 0: no limit
@@ -81,6 +85,7 @@ func (s *session) run(ctx, work context.Context) {
 	defer s.stop(nil)
 	unlink := context.AfterFunc(ctx, func() { s.stop(errShutdown) })
 	defer unlink()
+	ctx, work, traced := s.begin(ctx, work)
 	watched := make(chan struct{})
 	watching, stopWatch := context.WithCancel(work)
 	go func() {
@@ -91,7 +96,7 @@ func (s *session) run(ctx, work context.Context) {
 	err := s.work(work)
 	stopWatch()
 	<-watched
-	s.leave(work, err)
+	traced(s.leave(work, err))
 	for _, topic := range s.destinations() {
 		s.unstall(topic)
 	}
@@ -139,9 +144,9 @@ func (s *session) work(work context.Context) error {
 	}
 }
 
-// leave says why the session ends, and gives the lease back if nothing is left that only time tells.
-func (s *session) leave(work context.Context, err error) {
-	result := "stopped"
+// leave says why the session ends, in a word as well, and gives the lease back if nothing is left that only time tells.
+func (s *session) leave(work context.Context, err error) (result string) {
+	result = "stopped"
 	s.mu.Lock()
 	unknown := s.unknown
 	s.mu.Unlock()
@@ -162,6 +167,7 @@ func (s *session) leave(work context.Context, err error) {
 		s.log.InfoContext(work, "a replay stops", "err", err)
 	}
 	s.r.metrics.jobs.WithLabelValues(result).Inc()
+	return result
 }
 
 // watch renews the lease and looks what operators want, until ctx ends.

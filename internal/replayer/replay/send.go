@@ -250,9 +250,13 @@ func (s *session) produce(work context.Context, client *kgo.Client, flush bool, 
 	var acks sync.WaitGroup
 	acks.Add(len(run))
 	s.sent(len(run))
+	began := time.Now()
 	for _, p := range run {
 		client.Produce(context.WithoutCancel(work), p.record, func(rec *kgo.Record, err error) {
 			p.err = err
+			if s.r.opts.Tracer != nil {
+				s.trace(p, began, rec.Offset)
+			}
 			if err == nil {
 				p.end.Copy = deadletter.Target{Topic: rec.Topic, Partition: rec.Partition, Offset: rec.Offset}
 			}

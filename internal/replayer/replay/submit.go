@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/kafka-redrive/redrive/internal/deadletter"
 )
 
@@ -28,6 +30,7 @@ func (r *Replayer) Submit(ctx context.Context, req Request) (job deadletter.Job,
 	case err != nil:
 	case created:
 		r.metrics.refusals.WithLabelValues("taken").Inc()
+		r.spans.note(job.ID, trace.SpanContextFromContext(ctx))
 		r.wake(r.wakeJobs)
 	default:
 		r.metrics.refusals.WithLabelValues("repeated").Inc()

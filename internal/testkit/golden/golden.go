@@ -17,7 +17,12 @@ var update = flag.Bool("update", false, "write the golden files")
 // Check compares got with testdata/NAME.golden.
 func Check(t *testing.T, name, got string) {
 	t.Helper()
-	path := filepath.Join("testdata", name+".golden")
+	File(t, filepath.Join("testdata", name+".golden"), got)
+}
+
+// File compares got with a file that is elsewhere, such as a page of which a part is generated.
+func File(t *testing.T, path, got string) {
+	t.Helper()
 	if *update {
 		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
 			t.Fatal(err)

@@ -182,6 +182,24 @@ func (e Reason) Valid() bool {
 	}
 }
 
+// Defines values for RescueFailureCode.
+const (
+	RescueFailureCodeChanged RescueFailureCode = "changed"
+	RescueFailureCodeGone    RescueFailureCode = "gone"
+)
+
+// Valid indicates whether the value is a known member of the RescueFailureCode enum.
+func (e RescueFailureCode) Valid() bool {
+	switch e {
+	case RescueFailureCodeChanged:
+		return true
+	case RescueFailureCodeGone:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for Role.
 const (
 	RoleAdmin    Role = "admin"
@@ -324,6 +342,67 @@ type Exclusion struct {
 
 	// Reason The code of a refusal.
 	Reason string `json:"reason"`
+}
+
+// ExpiringLetter defines model for ExpiringLetter.
+type ExpiringLetter struct {
+	// ExpiresAt Retention does not take it by age before. In the past it may go at any moment.
+	ExpiresAt time.Time `json:"expiresAt"`
+	Letter    Letter    `json:"letter"`
+}
+
+// ExpiringList defines model for ExpiringList.
+type ExpiringList struct {
+	Letters []ExpiringLetter `json:"letters"`
+	Next    string           `json:"next"`
+
+	// Topics Empty without outlook.
+	Topics []ExpiringTopic `json:"topics"`
+
+	// Unknown What of the records that wait could not be looked at.
+	Unknown []string `json:"unknown"`
+
+	// Waiting Empty without outlook.
+	Waiting       []ExpiringWait `json:"waiting"`
+	WithinSeconds float64        `json:"withinSeconds"`
+}
+
+// ExpiringTopic defines model for ExpiringTopic.
+type ExpiringTopic struct {
+	// Count How many letters retention may take within the time.
+	Count int64 `json:"count"`
+
+	// RetentionBytes The size above which the oldest records of a partition go whatever their age; -1 for any size.
+	RetentionBytes *int64 `json:"retentionBytes,omitempty"`
+
+	// RetentionMs How long records stay; -1 for ever.
+	RetentionMs *int64 `json:"retentionMs,omitempty"`
+
+	// Soonest The moment of the first letter that is not kept. Absent where there is none
+	Soonest *time.Time `json:"soonest,omitempty"`
+
+	// Topic A dead-letter topic.
+	Topic string `json:"topic"`
+
+	// Unknown Why nothing of it is known.
+	Unknown *string `json:"unknown,omitempty"`
+}
+
+// ExpiringWait Records that retention may take within the time, and that are due for more than a minute, or only after it.
+type ExpiringWait struct {
+	// From The first of them.
+	From        int64 `json:"from"`
+	Partition   int32 `json:"partition"`
+	RetentionMs int64 `json:"retentionMs"`
+
+	// To The offset that follows the last of them.
+	To int64 `json:"to"`
+
+	// Topic An inbox or tier.
+	Topic string `json:"topic"`
+
+	// WaitSeconds How long records wait there by intent.
+	WaitSeconds float64 `json:"waitSeconds"`
 }
 
 // Filter The same as the query parameters of the same names. At most one of key, keyBase64 and noKey.
@@ -764,6 +843,66 @@ type ReplayRequest struct {
 	Reason *string `json:"reason,omitempty"`
 }
 
+// RescueFailure defines model for RescueFailure.
+type RescueFailure struct {
+	Code      RescueFailureCode `json:"code"`
+	Detail    string            `json:"detail"`
+	Letter    int64             `json:"letter"`
+	MessageID string            `json:"messageId"`
+	Place     string            `json:"place"`
+}
+
+// RescueFailureCode defines model for RescueFailure.Code.
+type RescueFailureCode string
+
+// RescueRequest defines model for RescueRequest.
+type RescueRequest struct {
+	// All Confirms that a filter which selects everything is meant.
+	All *bool `json:"all,omitempty"`
+
+	// Cursor The next of the request before.
+	Cursor *string `json:"cursor,omitempty"`
+
+	// DryRun Only count.
+	DryRun *bool `json:"dryRun,omitempty"`
+
+	// Expect The count that the caller saw. Another count is refused. Of the first request.
+	Expect *int64 `json:"expect,omitempty"`
+
+	// Filter The same as the query parameters of the same names. At most one of key, keyBase64 and noKey.
+	Filter *Filter `json:"filter,omitempty"`
+
+	// Limit How many letters one request deals with at most.
+	Limit  *int32 `json:"limit,omitempty"`
+	Reason string `json:"reason"`
+
+	// Within A duration such as 72h or 3d: only letters that retention may take within it. With filter as well both hold; with neither it is that of replayer.expiry.within.
+	Within *string `json:"within,omitempty"`
+}
+
+// RescueResult defines model for RescueResult.
+type RescueResult struct {
+	// Bytes How many bytes were copied.
+	Bytes int64 `json:"bytes"`
+
+	// Changed How many letters have other bytes in their place.
+	Changed int64 `json:"changed"`
+
+	// Count How many letters are selected and not kept. Of the first request only.
+	Count  *int64 `json:"count,omitempty"`
+	DryRun bool   `json:"dryRun"`
+
+	// Failed The letters that are gone or changed.
+	Failed []RescueFailure `json:"failed"`
+
+	// Gone How many letters have no bytes any more.
+	Gone int64 `json:"gone"`
+
+	// Kept How many letters the ledger has the bytes of now and had not before.
+	Kept int64  `json:"kept"`
+	Next string `json:"next"`
+}
+
 // Role defines model for Role.
 type Role string
 
@@ -900,6 +1039,9 @@ type ParamOrder = Order
 // ParamOrigin defines model for ParamOrigin.
 type ParamOrigin = []string
 
+// ParamOutlook defines model for ParamOutlook.
+type ParamOutlook = bool
+
 // ParamPartition defines model for ParamPartition.
 type ParamPartition = int32
 
@@ -917,6 +1059,9 @@ type ParamTopic = []string
 
 // ParamUpTo defines model for ParamUpTo.
 type ParamUpTo = int64
+
+// ParamWithin defines model for ParamWithin.
+type ParamWithin = string
 
 // ChangeAnswer defines model for ChangeAnswer.
 type ChangeAnswer = ChangeResult
@@ -992,6 +1137,24 @@ type CountLettersParams struct {
 
 	// UpTo The highest number of a letter, for a set that shall not grow.
 	UpTo *ParamUpTo `form:"upTo,omitempty" json:"upTo,omitempty"`
+}
+
+// ListExpiringParams defines parameters for ListExpiring.
+type ListExpiringParams struct {
+	// Within A duration such as 72h or 3d; that of replayer.expiry.within if not given.
+	Within *ParamWithin `form:"within,omitempty" json:"within,omitempty"`
+
+	// Outlook With what is not a letter; of a million letters it takes a second.
+	Outlook *ParamOutlook `form:"outlook,omitempty" json:"outlook,omitempty"`
+
+	// Topic Dead-letter topics.
+	Topic ParamTopic `form:"topic,omitempty" json:"topic,omitempty"`
+
+	// Cursor The `next` of the page before. It belongs to the filter and order it came with.
+	Cursor *ParamCursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Limit How many at most; 100 if not given.
+	Limit *ParamLimit `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // ExportLettersParams defines parameters for ExportLetters.
@@ -1235,6 +1398,9 @@ type CreatePlanJSONRequestBody = ReplayRequest
 // PurgeLettersJSONRequestBody defines body for PurgeLetters for application/json ContentType.
 type PurgeLettersJSONRequestBody = ChangeRequest
 
+// RescueLettersJSONRequestBody defines body for RescueLetters for application/json ContentType.
+type RescueLettersJSONRequestBody = RescueRequest
+
 // UndiscardLettersJSONRequestBody defines body for UndiscardLetters for application/json ContentType.
 type UndiscardLettersJSONRequestBody = ChangeRequest
 
@@ -1335,6 +1501,16 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /discards (the `DiscardLetters` operationId).
 	DiscardLetters(ctx context.Context, body DiscardLettersJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListExpiring What retention is about to take.
+	//
+	// Letters that are dead or claimed, of whose bytes the ledger has no copy, and that retention may take within a time; the oldest
+	// first. With `outlook` it tells as well how many those are, by topic, and which records still wait in an inbox or tier although they
+	// should not, or can not be waited for. Every moment is one before which nothing is taken by age: brokers remove whole segments,
+	// which is later.
+	//
+	// Corresponds with GET /expiring (the `ListExpiring` operationId).
+	ListExpiring(ctx context.Context, params *ListExpiringParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ExportLetters All letters that a filter selects, one JSON object a line.
 	//
@@ -1496,6 +1672,26 @@ type ClientInterface interface {
 	// Corresponds with POST /purges (the `PurgeLetters` operationId).
 	PurgeLetters(ctx context.Context, body PurgeLettersJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// RescueLettersWithBody Copy the bytes of letters into the ledger, so that they survive their topic.
+	//
+	// Letters whose bytes the ledger has are left as they are, so that the request may be repeated. One request keeps a bounded number
+	// of letters: with `next` as the `cursor` of the same request the one that follows goes on.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /rescues (the `RescueLetters` operationId).
+	RescueLettersWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RescueLetters Copy the bytes of letters into the ledger, so that they survive their topic.
+	//
+	// Letters whose bytes the ledger has are left as they are, so that the request may be repeated. One request keeps a bounded number
+	// of letters: with `next` as the `cursor` of the same request the one that follows goes on.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /rescues (the `RescueLetters` operationId).
+	RescueLetters(ctx context.Context, body RescueLettersJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// GetStats Letters counted by topic and state.
 	//
 	// Corresponds with GET /stats (the `GetStats` operationId).
@@ -1580,6 +1776,26 @@ func (c *Client) DiscardLettersWithBody(ctx context.Context, contentType string,
 // Corresponds with POST /discards (the `DiscardLetters` operationId).
 func (c *Client) DiscardLetters(ctx context.Context, body DiscardLettersJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewDiscardLettersRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListExpiring What retention is about to take.
+//
+// Letters that are dead or claimed, of whose bytes the ledger has no copy, and that retention may take within a time; the oldest
+// first. With `outlook` it tells as well how many those are, by topic, and which records still wait in an inbox or tier although they
+// should not, or can not be waited for. Every moment is one before which nothing is taken by age: brokers remove whole segments,
+// which is later.
+//
+// Corresponds with GET /expiring (the `ListExpiring` operationId).
+func (c *Client) ListExpiring(ctx context.Context, params *ListExpiringParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListExpiringRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -2000,6 +2216,46 @@ func (c *Client) PurgeLettersWithBody(ctx context.Context, contentType string, b
 // Corresponds with POST /purges (the `PurgeLetters` operationId).
 func (c *Client) PurgeLetters(ctx context.Context, body PurgeLettersJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewPurgeLettersRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RescueLettersWithBody Copy the bytes of letters into the ledger, so that they survive their topic.
+//
+// Letters whose bytes the ledger has are left as they are, so that the request may be repeated. One request keeps a bounded number
+// of letters: with `next` as the `cursor` of the same request the one that follows goes on.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /rescues (the `RescueLetters` operationId).
+func (c *Client) RescueLettersWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRescueLettersRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RescueLetters Copy the bytes of letters into the ledger, so that they survive their topic.
+//
+// Letters whose bytes the ledger has are left as they are, so that the request may be repeated. One request keeps a bounded number
+// of letters: with `next` as the `cursor` of the same request the one that follows goes on.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /rescues (the `RescueLetters` operationId).
+func (c *Client) RescueLetters(ctx context.Context, body RescueLettersJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRescueLettersRequest(c.Server, body)
 	if err != nil {
 		return nil, err
 	}
@@ -2509,6 +2765,108 @@ func NewDiscardLettersRequestWithBody(server string, contentType string, body io
 	}
 
 	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewListExpiringRequest constructs an http.Request for the ListExpiring method
+func NewListExpiringRequest(server string, params *ListExpiringParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/expiring")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Within != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "within", *params.Within, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Outlook != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "outlook", *params.Outlook, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Topic != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "topic", params.Topic, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "array", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int32"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
 
 	return req, nil
 }
@@ -4311,6 +4669,46 @@ func NewPurgeLettersRequestWithBody(server string, contentType string, body io.R
 	return req, nil
 }
 
+// NewRescueLettersRequest calls the generic RescueLetters builder with application/json body
+func NewRescueLettersRequest(server string, body RescueLettersJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewRescueLettersRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewRescueLettersRequestWithBody constructs an http.Request for the RescueLetters method, with any body, and a specified content type
+func NewRescueLettersRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/rescues")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewGetStatsRequest constructs an http.Request for the GetStats method
 func NewGetStatsRequest(server string) (*http.Request, error) {
 	var err error
@@ -4504,6 +4902,18 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /discards (the `DiscardLetters` operationId).
 	DiscardLettersWithResponse(ctx context.Context, body DiscardLettersJSONRequestBody, reqEditors ...RequestEditorFn) (*DiscardLettersResponse, error)
 
+	// ListExpiringWithResponse What retention is about to take.
+	//
+	// Letters that are dead or claimed, of whose bytes the ledger has no copy, and that retention may take within a time; the oldest
+	// first. With `outlook` it tells as well how many those are, by topic, and which records still wait in an inbox or tier although they
+	// should not, or can not be waited for. Every moment is one before which nothing is taken by age: brokers remove whole segments,
+	// which is later.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /expiring (the `ListExpiring` operationId).
+	ListExpiringWithResponse(ctx context.Context, params *ListExpiringParams, reqEditors ...RequestEditorFn) (*ListExpiringResponse, error)
+
 	// ExportLettersWithResponse All letters that a filter selects, one JSON object a line.
 	//
 	// The answer is a stream of letters. If it can not be finished the connection breaks off, so that a part never looks like the whole. With `payload` the role operator is needed.
@@ -4688,6 +5098,26 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /purges (the `PurgeLetters` operationId).
 	PurgeLettersWithResponse(ctx context.Context, body PurgeLettersJSONRequestBody, reqEditors ...RequestEditorFn) (*PurgeLettersResponse, error)
 
+	// RescueLettersWithBodyWithResponse Copy the bytes of letters into the ledger, so that they survive their topic.
+	//
+	// Letters whose bytes the ledger has are left as they are, so that the request may be repeated. One request keeps a bounded number
+	// of letters: with `next` as the `cursor` of the same request the one that follows goes on.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /rescues (the `RescueLetters` operationId).
+	RescueLettersWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RescueLettersResponse, error)
+
+	// RescueLettersWithResponse Copy the bytes of letters into the ledger, so that they survive their topic.
+	//
+	// Letters whose bytes the ledger has are left as they are, so that the request may be repeated. One request keeps a bounded number
+	// of letters: with `next` as the `cursor` of the same request the one that follows goes on.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /rescues (the `RescueLetters` operationId).
+	RescueLettersWithResponse(ctx context.Context, body RescueLettersJSONRequestBody, reqEditors ...RequestEditorFn) (*RescueLettersResponse, error)
+
 	// GetStatsWithResponse Letters counted by topic and state.
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -4862,6 +5292,54 @@ func (r DiscardLettersResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r DiscardLettersResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListExpiringResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ExpiringList
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *ProblemAnswer
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListExpiringResponse) GetJSON200() *ExpiringList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListExpiringResponse) GetApplicationProblemJSONDefault() *ProblemAnswer {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListExpiringResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListExpiringResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListExpiringResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListExpiringResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -5780,6 +6258,54 @@ func (r PurgeLettersResponse) ContentType() string {
 	return ""
 }
 
+type RescueLettersResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *RescueResult
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *ProblemAnswer
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r RescueLettersResponse) GetJSON200() *RescueResult {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r RescueLettersResponse) GetApplicationProblemJSONDefault() *ProblemAnswer {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r RescueLettersResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r RescueLettersResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RescueLettersResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RescueLettersResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type GetStatsResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -6022,6 +6548,24 @@ func (c *ClientWithResponses) DiscardLettersWithResponse(ctx context.Context, bo
 		return nil, err
 	}
 	return ParseDiscardLettersResponse(rsp)
+}
+
+// ListExpiringWithResponse What retention is about to take.
+//
+// Letters that are dead or claimed, of whose bytes the ledger has no copy, and that retention may take within a time; the oldest
+// first. With `outlook` it tells as well how many those are, by topic, and which records still wait in an inbox or tier although they
+// should not, or can not be waited for. Every moment is one before which nothing is taken by age: brokers remove whole segments,
+// which is later.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /expiring (the `ListExpiring` operationId).
+func (c *ClientWithResponses) ListExpiringWithResponse(ctx context.Context, params *ListExpiringParams, reqEditors ...RequestEditorFn) (*ListExpiringResponse, error) {
+	rsp, err := c.ListExpiring(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListExpiringResponse(rsp)
 }
 
 // ExportLettersWithResponse All letters that a filter selects, one JSON object a line.
@@ -6364,6 +6908,38 @@ func (c *ClientWithResponses) PurgeLettersWithResponse(ctx context.Context, body
 	return ParsePurgeLettersResponse(rsp)
 }
 
+// RescueLettersWithBodyWithResponse Copy the bytes of letters into the ledger, so that they survive their topic.
+//
+// Letters whose bytes the ledger has are left as they are, so that the request may be repeated. One request keeps a bounded number
+// of letters: with `next` as the `cursor` of the same request the one that follows goes on.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /rescues (the `RescueLetters` operationId).
+func (c *ClientWithResponses) RescueLettersWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RescueLettersResponse, error) {
+	rsp, err := c.RescueLettersWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRescueLettersResponse(rsp)
+}
+
+// RescueLettersWithResponse Copy the bytes of letters into the ledger, so that they survive their topic.
+//
+// Letters whose bytes the ledger has are left as they are, so that the request may be repeated. One request keeps a bounded number
+// of letters: with `next` as the `cursor` of the same request the one that follows goes on.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /rescues (the `RescueLetters` operationId).
+func (c *ClientWithResponses) RescueLettersWithResponse(ctx context.Context, body RescueLettersJSONRequestBody, reqEditors ...RequestEditorFn) (*RescueLettersResponse, error) {
+	rsp, err := c.RescueLetters(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRescueLettersResponse(rsp)
+}
+
 // GetStatsWithResponse Letters counted by topic and state.
 //
 // Returns a wrapper object for the known response body format(s).
@@ -6511,6 +7087,39 @@ func ParseDiscardLettersResponse(rsp *http.Response) (*DiscardLettersResponse, e
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest ChangeAnswer
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest ProblemAnswer
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListExpiringResponse parses an HTTP response from a ListExpiringWithResponse call
+func ParseListExpiringResponse(rsp *http.Response) (*ListExpiringResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListExpiringResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ExpiringList
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -7147,6 +7756,39 @@ func ParsePurgeLettersResponse(rsp *http.Response) (*PurgeLettersResponse, error
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest ChangeAnswer
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest ProblemAnswer
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseRescueLettersResponse parses an HTTP response from a RescueLettersWithResponse call
+func ParseRescueLettersResponse(rsp *http.Response) (*RescueLettersResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RescueLettersResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest RescueResult
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

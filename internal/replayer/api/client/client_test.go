@@ -41,6 +41,20 @@ func (r *replayer) Payload(context.Context, deadletter.Letter) (deadletter.Paylo
 	return deadletter.Payload{Value: r.value}, nil
 }
 
+func (r *replayer) Read(_ context.Context, letters []deadletter.Letter) ([]replay.Read, error) {
+	read := make([]replay.Read, len(letters))
+	for i := range read {
+		read[i].Payload.Value = r.value
+	}
+	return read, nil
+}
+
+// radar knows of nothing that expires.
+type radar struct{ api.Radar }
+
+func (radar) Within() time.Duration { return time.Hour }
+func (radar) Topics() []string      { return nil }
+
 const secret = "rdr_secret"
 
 var deadAt = time.Date(2026, 3, 4, 5, 6, 7, 8_000_000, time.UTC)
@@ -69,7 +83,7 @@ func start(t *testing.T) (*client.ClientWithResponses, *replayer) {
 	}
 	r := &replayer{value: []byte{0, 0xff}}
 	server, err := api.New(t.Context(), api.Options{
-		Address: "127.0.0.1:0", Ledger: ledger, Replayer: r, Logger: testkit.Logger(t),
+		Address: "127.0.0.1:0", Ledger: ledger, Replayer: r, Radar: radar{}, Logger: testkit.Logger(t),
 		Tokens: []api.Token{{Name: "ada", Role: api.RoleOperator, SHA256: sha256.Sum256([]byte(secret))}},
 	})
 	if err != nil {
