@@ -20,6 +20,7 @@ package testkit
 import (
 	"context"
 	"errors"
+	"flag"
 	"log/slog"
 	"os"
 	"sync"
@@ -33,6 +34,26 @@ import (
 // [RealPostgres] started, and fails the run if a goroutine is left over, which includes the one that watches over each server.
 func Main(m *testing.M, options ...goleak.Option) {
 	goleak.VerifyTestMain(closingRun{m}, options...)
+}
+
+// MainWithPrograms is Main for tests that run programs of ours. Before the tests it calls build with a folder for them, which is
+// removed at the end; not with -short, where no test needs one.
+func MainWithPrograms(m *testing.M, build func(ctx context.Context, dir string) error) {
+	flag.Parse()
+	dir, err := os.MkdirTemp("", "redrive-programs-")
+	if err == nil && !testing.Short() {
+		err = build(context.Background(), dir)
+	}
+	if err != nil {
+		slog.New(slog.NewTextHandler(os.Stderr, nil)).Error("no programs to test", "err", errors.Join(err, os.RemoveAll(dir)))
+		os.Exit(1) //nolint:forbidigo // It is what TestMain does.
+	}
+	Main(m, goleak.Cleanup(func(code int) {
+		if err := os.RemoveAll(dir); err != nil {
+			code = max(code, 1)
+		}
+		os.Exit(code) //nolint:forbidigo // As above.
+	}))
 }
 
 // closingRun closes the shared servers between the tests and the search for left-over goroutines.

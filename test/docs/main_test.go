@@ -13,13 +13,8 @@ package docs
 import (
 	"context"
 	"errors"
-	"flag"
-	"log/slog"
-	"os"
 	"path/filepath"
 	"testing"
-
-	"go.uber.org/goleak"
 
 	"github.com/kafka-redrive/redrive/internal/testkit"
 )
@@ -28,21 +23,8 @@ import (
 var binaries string
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	dir, err := os.MkdirTemp("", "redrive-docs-")
-	if err == nil && !testing.Short() {
+	testkit.MainWithPrograms(m, func(ctx context.Context, dir string) error {
 		binaries = dir
-		ctx := context.Background()
-		err = errors.Join(testkit.BuildForwarder(ctx, filepath.Join(dir, "forwarder")), testkit.BuildReplayer(ctx, filepath.Join(dir, "dlt-replayer")))
-	}
-	if err != nil {
-		slog.New(slog.NewTextHandler(os.Stderr, nil)).Error("no programs to test", "err", errors.Join(err, os.RemoveAll(dir)))
-		os.Exit(1)
-	}
-	testkit.Main(m, goleak.Cleanup(func(code int) {
-		if err := os.RemoveAll(dir); err != nil {
-			code = max(code, 1)
-		}
-		os.Exit(code)
-	}))
+		return errors.Join(testkit.BuildForwarder(ctx, filepath.Join(dir, "forwarder")), testkit.BuildReplayer(ctx, filepath.Join(dir, "dlt-replayer")))
+	})
 }

@@ -15,15 +15,12 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"log/slog"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strconv"
 	"testing"
-
-	"go.uber.org/goleak"
 
 	"github.com/kafka-redrive/redrive/internal/testkit"
 )
@@ -33,25 +30,14 @@ import (
 var binary, replayerBinary, crashBinary string
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	dir, err := os.MkdirTemp("", "redrive-e2e-")
-	// Stories wait far more than they work, so that more of them fit on the machine than it has processors.
-	err = errors.Join(err, flag.Set("test.parallel", strconv.Itoa(max(4, runtime.GOMAXPROCS(0)))))
-	if err == nil && !testing.Short() {
+	testkit.MainWithPrograms(m, func(ctx context.Context, dir string) error {
 		binary, replayerBinary, crashBinary = filepath.Join(dir, "forwarder"), filepath.Join(dir, "dlt-replayer"), filepath.Join(dir, "dlt-replayer-crash")
-		ctx := context.Background()
-		err = errors.Join(testkit.BuildForwarder(ctx, binary), testkit.BuildReplayer(ctx, replayerBinary), testkit.BuildReplayer(ctx, crashBinary, "crashpoints"))
-	}
-	if err != nil {
-		slog.New(slog.NewTextHandler(os.Stderr, nil)).Error("no programs to test", "err", errors.Join(err, os.RemoveAll(dir)))
-		os.Exit(1)
-	}
-	testkit.Main(m, goleak.Cleanup(func(code int) {
-		if err := os.RemoveAll(dir); err != nil {
-			code = max(code, 1)
-		}
-		os.Exit(code)
-	}))
+		return errors.Join(
+			// Stories wait far more than they work, so that more of them fit on the machine than it has processors.
+			flag.Set("test.parallel", strconv.Itoa(max(4, runtime.GOMAXPROCS(0)))),
+			testkit.BuildForwarder(ctx, binary), testkit.BuildReplayer(ctx, replayerBinary), testkit.BuildReplayer(ctx, crashBinary, "crashpoints"),
+		)
+	})
 }
 
 // seeded returns a source of random numbers whose seed stands in the log of the test.

@@ -11,17 +11,41 @@ import (
 	"github.com/kafka-redrive/redrive/internal/envelope"
 )
 
-// What operators ask for most must not read the whole table, however large it is, nor sort it.
-func TestListsUseIndexes(t *testing.T) {
+// openEmpty opens an empty ledger for the time of the test.
+func openEmpty(t *testing.T) *Ledger {
+	t.Helper()
 	l, err := Open(t.Context(), Options{Path: filepath.Join(t.TempDir(), "ledger.db")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
+	t.Cleanup(func() {
 		if err := l.Close(); err != nil {
 			t.Error(err)
 		}
-	}()
+	})
+	return l
+}
+
+// plan says how a statement is carried out.
+func (l *Ledger) plan(t *testing.T, sql string, args []any) string {
+	t.Helper()
+	var plan []string
+	err := each(t.Context(), l.read, "EXPLAIN QUERY PLAN "+sql, args, func(scan func(...any) error) error {
+		var id, parent, unused int64
+		var detail string
+		err := scan(&id, &parent, &unused, &detail)
+		plan = append(plan, detail)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(plan, "\n")
+}
+
+// What operators ask for most must not read the whole table, however large it is, nor sort it.
+func TestListsUseIndexes(t *testing.T) {
+	l := openEmpty(t)
 	partition, at := int32(0), time.Unix(1_790_000_000, 0)
 	cuts := []deadletter.Cut{{Topic: "t", Before: at}, {Topic: "u", Before: at}}
 	for name, test := range map[string]struct {
@@ -52,18 +76,7 @@ func TestListsUseIndexes(t *testing.T) {
 				t.Fatal(err)
 			}
 			where, args := listing(test.filter, page)
-			var plan []string
-			err = each(t.Context(), l.read, "EXPLAIN QUERY PLAN SELECT "+letterColumns+" FROM "+letterTables+" WHERE "+where, args, func(scan func(...any) error) error {
-				var id, parent, unused int64
-				var detail string
-				err := scan(&id, &parent, &unused, &detail)
-				plan = append(plan, detail)
-				return err
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			text := strings.Join(plan, "\n")
+			text := l.plan(t, "SELECT "+letterColumns+" FROM "+letterTables+" WHERE "+where, args)
 			if !strings.Contains(text, test.index) || test.sorted && strings.Contains(text, "TEMP B-TREE") {
 				t.Errorf("the plan is\n%s\nwant %s, sorted by it: %t", text, test.index, test.sorted)
 			}
@@ -72,27 +85,8 @@ func TestListsUseIndexes(t *testing.T) {
 }
 
 func TestErrorGroupsAreLookedUpInAnIndex(t *testing.T) {
-	l, err := Open(t.Context(), Options{Path: filepath.Join(t.TempDir(), "ledger.db")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
-	var plan []string
-	err = each(t.Context(), l.read, "EXPLAIN QUERY PLAN "+seen, []any{"f00d"}, func(scan func(...any) error) error {
-		var id, parent, unused int64
-		var detail string
-		err := scan(&id, &parent, &unused, &detail)
-		plan = append(plan, detail)
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if text := strings.Join(plan, "\n"); !strings.Contains(text, "SEARCH letters USING COVERING INDEX letters_fingerprint") {
+	l := openEmpty(t)
+	if text := l.plan(t, seen, []any{"f00d"}); !strings.Contains(text, "SEARCH letters USING COVERING INDEX letters_fingerprint") {
 		t.Errorf("the plan is\n%s", text)
 	}
 }

@@ -62,14 +62,10 @@ func (s *story) start(r *replica, b Build) error {
 // exchange stops a replica under load and starts it as another build.
 func (s *story) exchange(ctx context.Context, r *replica, b Build) error {
 	was := r.build
-	if err := s.note(ctx, r); err != nil {
-		return err
-	}
-	took, err := r.Stop()
+	took, err := s.stop(ctx, r)
 	if err != nil {
 		return err
 	}
-	s.slowestStop = max(s.slowestStop, took)
 	if err := s.start(r, b); err != nil {
 		return err
 	}
@@ -147,17 +143,24 @@ func (s *story) note(ctx context.Context, r *replica) error {
 	return nil
 }
 
+// stop ends a replica with SIGTERM, and says how long that took.
+func (s *story) stop(ctx context.Context, r *replica) (time.Duration, error) {
+	if err := s.note(ctx, r); err != nil {
+		return 0, err
+	}
+	took, err := r.Stop()
+	if err == nil {
+		s.slowestStop = max(s.slowestStop, took)
+	}
+	return took, err
+}
+
 // stopAll ends all replicas with SIGTERM.
 func (s *story) stopAll(ctx context.Context) error {
 	for _, r := range s.replicas() {
-		if err := s.note(ctx, r); err != nil {
+		if _, err := s.stop(ctx, r); err != nil {
 			return err
 		}
-		took, err := r.Stop()
-		if err != nil {
-			return err
-		}
-		s.slowestStop = max(s.slowestStop, took)
 	}
 	return nil
 }

@@ -11,16 +11,11 @@ package rendered
 
 import (
 	"context"
-	"errors"
-	"flag"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
-
-	"go.uber.org/goleak"
 
 	"github.com/kafka-redrive/redrive/internal/testkit"
 )
@@ -35,22 +30,10 @@ const (
 var programs string
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	dir, err := os.MkdirTemp("", "redrive-rendered-")
-	if err == nil && !testing.Short() {
+	testkit.MainWithPrograms(m, func(ctx context.Context, dir string) error {
 		programs = dir
-		err = build(context.Background(), dir)
-	}
-	if err != nil {
-		slog.New(slog.NewTextHandler(os.Stderr, nil)).Error("no programs to test", "err", errors.Join(err, os.RemoveAll(dir)))
-		os.Exit(1)
-	}
-	testkit.Main(m, goleak.Cleanup(func(code int) {
-		if err := os.RemoveAll(dir); err != nil {
-			code = max(code, 1)
-		}
-		os.Exit(code)
-	}))
+		return build(ctx, dir)
+	})
 }
 
 // build compiles the programs as make build does, in their own module: with the libraries that they are shipped with.
